@@ -1,0 +1,376 @@
+use std::num::NonZeroU32;
+
+use crate::{Access, NodeId, PciAddress, RailId};
+
+/// A machine as placement sees it: plain data, from discovery, from a file (feature `files`) or invented by a test.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Its rails; [`RailId`] indexes this list.
+    pub rails: Vec<Rail>,
+    /// Its GPUs.
+    pub gpus: Vec<Gpu>,
+    /// Its NUMA nodes.
+    pub nodes: Vec<NumaNode>,
+    /// What a reader of the topology should know: devices left out, and why.
+    pub notes: Vec<String>,
+}
+
+/// One NIC domain that can register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rail {
+    /// Its name, unique on the machine.
+    pub name: String,
+    /// Its PCI function; `None` for software rails.
+    pub pci: Option<PciAddress>,
+    /// Its NUMA node; `None` when unknown (the operating system's -1 is unknown, never node 0).
+    pub node: Option<NodeId>,
+    /// The PCI bridges above it, outermost first: the host bridge, then each switch.
+    pub bridges: Vec<String>,
+    /// Its speed in megabits a second, where known.
+    pub mbps: Option<u64>,
+    /// Whether its port is up.
+    pub state: RailState,
+    /// What it can hold.
+    pub limits: RailLimits,
+    /// The access it can grant.
+    pub access: Access,
+    /// Whose memlock budget its pins count against.
+    pub pins: PinsCounted,
+    /// How it reaches device memory.
+    pub device: DevicePath,
+    /// Calls that make progress at once; more would only wait inside the driver.
+    pub calls_in_parallel: NonZeroU32,
+}
+
+/// Whether a rail's port is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RailState {
+    /// Up.
+    Up,
+    /// Down: listed, never chosen.
+    Down,
+    /// Not known; chosen like one that is up.
+    #[default]
+    Unknown,
+}
+
+/// What a rail can hold; `None` is no known limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RailLimits {
+    /// Bytes of one registration.
+    pub max_mr_size: Option<u64>,
+    /// Live registrations.
+    pub max_mrs: Option<u64>,
+    /// Page entries over all live registrations, each counted in its own page size.
+    pub max_pages: Option<u64>,
+}
+
+/// Whose memlock budget a rail's pins count against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PinsCounted {
+    /// Nothing is pinned.
+    Nothing,
+    /// The process (`ibv_reg_mr`).
+    Process,
+    /// The user: other processes of the same uid count too (io_uring).
+    User,
+    /// Not known.
+    #[default]
+    Unknown,
+}
+
+/// How a rail reaches device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DevicePath {
+    /// It does not.
+    None,
+    /// By address, through a peer-memory driver.
+    Address,
+    /// By dma-buf.
+    DmaBuf,
+    /// Not known until it is tried.
+    #[default]
+    Unknown,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its identity.
+    pub pci: PciAddress,
+    /// Its NUMA node; `None` when unknown.
+    pub node: Option<NodeId>,
+    /// The PCI bridges above it, outermost first.
+    pub bridges: Vec<String>,
+}
+
+/// A NUMA node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumaNode {
+    /// Its number.
+    pub id: NodeId,
+}
+
+/// How near two devices are, as `nvidia-smi topo -m` defines it; nearer is less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PathClass {
+    /// At most one PCI bridge between them.
+    Pix,
+    /// Several PCI bridges, without the host bridge.
+    Pxb,
+    /// Through one host bridge.
+    Phb,
+    /// Between host bridges of one NUMA node.
+    Node,
+    /// Between NUMA nodes.
+    Sys,
+}
+
+impl PathClass {
+    /// The class by its name in `nvidia-smi topo -m`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PathClass::Pix => "PIX",
+            PathClass::Pxb => "PXB",
+            PathClass::Phb => "PHB",
+            PathClass::Node => "NODE",
+            PathClass::Sys => "SYS",
+        }
+    }
+}
+
+/// A machine that contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// Two rails have one name.
+    #[error("two rails are called {name:?}")]
+    TwoRails {
+        /// The name.
+        name: String,
+    },
+    /// Two devices have one PCI address.
+    #[error("two devices are at {pci}")]
+    TwoDevices {
+        /// The address.
+        pci: PciAddress,
+    },
+    /// More rails than a [`RailId`] counts.
+    #[error("{rails} rails are more than the {max} a machine may have")]
+    TooManyRails {
+        /// Rails given.
+        rails: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A name is empty, or would not survive a policy spec or a table.
+    #[error("rail name {name:?} may have only letters, digits, '_', '-', '.', ':' and '@', at least one and at most 64")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A rail can hold nothing: a limit of zero.
+    #[error("rail {rail:?} has {limit} = 0; leave it out for no limit")]
+    ZeroLimit {
+        /// The rail.
+        rail: String,
+        /// The limit's name.
+        limit: &'static str,
+    },
+}
+
+impl Rail {
+    /// Most rails a machine may have.
+    pub const MAX: usize = 4096;
+
+    /// A rail about which nothing but its name is known, without limits.
+    pub fn named(name: impl Into<String>) -> Rail {
+        Rail {
+            name: name.into(),
+            pci: None,
+            node: None,
+            bridges: Vec::new(),
+            mbps: None,
+            state: RailState::Unknown,
+            limits: RailLimits::default(),
+            access: Access::FULL,
+            pins: PinsCounted::Unknown,
+            device: DevicePath::Unknown,
+            calls_in_parallel: NonZeroU32::MAX,
+        }
+    }
+
+    /// Takes over what a provider says of the same rail; of two limits the smaller holds.
+    pub fn tighten(&mut self, provider: &Rail) {
+        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        self.limits.max_mr_size = least(self.limits.max_mr_size, provider.limits.max_mr_size);
+        self.limits.max_mrs = least(self.limits.max_mrs, provider.limits.max_mrs);
+        self.limits.max_pages = least(self.limits.max_pages, provider.limits.max_pages);
+        self.access &= provider.access;
+        self.pins = provider.pins;
+        self.device = provider.device;
+        self.calls_in_parallel = self.calls_in_parallel.min(provider.calls_in_parallel);
+    }
+}
+
+impl Machine {
+    /// `n` software rails `rail0`, `rail1`, … and nothing else.
+    #[must_use]
+    pub fn of_rails(n: u16) -> Machine {
+        Machine { rails: (0..n).map(|at| Rail::named(format!("rail{at}"))).collect(), ..Machine::default() }
+    }
+
+    /// Checks what every machine must fulfil, wherever it comes from.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), MachineError> {
+        if self.rails.len() > Rail::MAX {
+            return Err(MachineError::TooManyRails { rails: self.rails.len(), max: Rail::MAX });
+        }
+        let mut names = std::collections::BTreeSet::new();
+        let mut addresses = std::collections::BTreeSet::new();
+        for rail in &self.rails {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:@".contains(c);
+            if rail.name.is_empty() || rail.name.len() > 64 || !rail.name.chars().all(plain) {
+                return Err(MachineError::Name { name: rail.name.chars().take(80).collect() });
+            }
+            if !names.insert(&rail.name) {
+                return Err(MachineError::TwoRails { name: rail.name.clone() });
+            }
+            let RailLimits { max_mr_size, max_mrs, max_pages } = rail.limits;
+            for (limit, value) in [("max_mr_size", max_mr_size), ("max_mrs", max_mrs), ("max_pages", max_pages)] {
+                if value == Some(0) {
+                    return Err(MachineError::ZeroLimit { rail: rail.name.clone(), limit });
+                }
+            }
+        }
+        // Two rails may share a PCI function (two ports of one device), a rail and a GPU may not.
+        let rails: std::collections::BTreeSet<_> = self.rails.iter().filter_map(|rail| rail.pci).collect();
+        match self.gpus.iter().find(|gpu| !addresses.insert(gpu.pci) || rails.contains(&gpu.pci)) {
+            Some(gpu) => Err(MachineError::TwoDevices { pci: gpu.pci }),
+            None => Ok(()),
+        }
+    }
+
+    /// The rail of that name, or at that PCI address (the first of several ports).
+    #[must_use]
+    pub fn rail_by_name(&self, name: &str) -> Option<RailId> {
+        let pci = name.parse::<PciAddress>().ok();
+        let by_name = self.rails.iter().position(|rail| rail.name == name);
+        let at = by_name.or_else(|| self.rails.iter().position(|rail| pci.is_some() && rail.pci == pci))?;
+        u16::try_from(at).ok().map(RailId)
+    }
+
+    /// The rails that may be chosen: all whose port is not known to be down.
+    pub fn usable(&self) -> impl Iterator<Item = RailId> {
+        self.ids().filter(|rail| self.rails[rail.index()].state != RailState::Down)
+    }
+
+    /// All rails.
+    pub fn ids(&self) -> impl Iterator<Item = RailId> + use<> {
+        (0..u16::try_from(self.rails.len()).unwrap_or(u16::MAX)).map(RailId)
+    }
+
+    /// The GPU at that address.
+    #[must_use]
+    pub fn gpu(&self, pci: PciAddress) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.pci == pci)
+    }
+
+    /// How near a rail and a GPU are; `None` where neither a common bridge nor both nodes are known.
+    #[must_use]
+    pub fn path(&self, rail: RailId, gpu: &Gpu) -> Option<PathClass> {
+        let rail = &self.rails[rail.index()];
+        path((&rail.bridges, rail.node), (&gpu.bridges, gpu.node))
+    }
+
+    /// How near a rail and a NUMA node are: `Node` or `Sys`; `None` where the rail's node is unknown.
+    #[must_use]
+    pub fn path_to_node(&self, rail: RailId, node: NodeId) -> Option<PathClass> {
+        let at = self.rails[rail.index()].node?;
+        Some(if at == node { PathClass::Node } else { PathClass::Sys })
+    }
+}
+
+/// Walks up from both devices to the bridge they share, however deep the tree is.
+fn path(a: (&[String], Option<NodeId>), b: (&[String], Option<NodeId>)) -> Option<PathClass> {
+    let shared = a.0.iter().zip(b.0).take_while(|(a, b)| a == b).count();
+    match shared {
+        0 => match (a.1, b.1) {
+            (Some(a), Some(b)) => Some(if a == b { PathClass::Node } else { PathClass::Sys }),
+            _ => None,
+        },
+        1 => Some(PathClass::Phb),
+        _ if a.0.len() == shared && b.0.len() == shared => Some(PathClass::Pix),
+        _ => Some(PathClass::Pxb),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(node: Option<u32>, bridges: &[&str]) -> Gpu {
+        Gpu {
+            pci: "53:00.0".parse().unwrap(),
+            node: node.map(NodeId),
+            bridges: bridges.iter().map(|b| (*b).to_owned()).collect(),
+        }
+    }
+
+    fn machine(node: Option<u32>, bridges: &[&str]) -> Machine {
+        let mut rail = Rail::named("mlx5_0");
+        rail.node = node.map(NodeId);
+        rail.bridges = bridges.iter().map(|b| (*b).to_owned()).collect();
+        Machine { rails: vec![rail], ..Machine::default() }
+    }
+
+    #[test]
+    fn path_classes_are_found_by_walking_up() {
+        let near =
+            |rail: (Option<u32>, &[&str]), to: (Option<u32>, &[&str])| machine(rail.0, rail.1).path(RailId(0), &gpu(to.0, to.1));
+        let at: &[&str] = &["hb0", "sw0"];
+        assert_eq!(near((Some(0), at), (Some(0), at)), Some(PathClass::Pix));
+        assert_eq!(near((Some(0), at), (Some(0), &["hb0", "sw0", "sw1"])), Some(PathClass::Pxb));
+        assert_eq!(near((Some(0), at), (Some(0), &["hb0", "sw9"])), Some(PathClass::Phb));
+        assert_eq!(near((Some(0), at), (Some(0), &["hb1", "sw0"])), Some(PathClass::Node));
+        assert_eq!(near((Some(0), at), (Some(1), &["hb1"])), Some(PathClass::Sys));
+        assert_eq!(near((None, at), (Some(0), &["hb1"])), None, "an unknown node is not node 0");
+        assert_eq!(near((None, at), (None, at)), Some(PathClass::Pix));
+    }
+
+    #[test]
+    fn a_machine_that_contradicts_itself_is_refused() {
+        let mut machine = Machine::of_rails(2);
+        assert_eq!(machine.check(), Ok(()));
+        machine.rails[1].name = "rail0".into();
+        assert_eq!(machine.check(), Err(MachineError::TwoRails { name: "rail0".into() }));
+        machine.rails[1].name = "a+b".into();
+        assert!(matches!(machine.check(), Err(MachineError::Name { .. })));
+        machine.rails[1].name = "rail1".into();
+        machine.rails[1].limits.max_mrs = Some(0);
+        assert!(matches!(machine.check(), Err(MachineError::ZeroLimit { limit: "max_mrs", .. })));
+    }
+
+    #[test]
+    fn a_rail_is_found_by_name_and_by_address_of_any_spelling() {
+        let mut machine = Machine::of_rails(3);
+        machine.rails[2].pci = Some("0000:4f:00.0".parse().unwrap());
+        assert_eq!(machine.rail_by_name("rail1"), Some(RailId(1)));
+        assert_eq!(machine.rail_by_name("4F:00.0"), Some(RailId(2)));
+        assert_eq!(machine.rail_by_name("rail3"), None);
+    }
+
+    #[test]
+    fn of_two_limits_the_smaller_holds() {
+        let mut ours = Rail::named("a");
+        ours.limits.max_mr_size = Some(10);
+        let mut theirs = Rail::named("b");
+        theirs.limits = RailLimits { max_mr_size: Some(20), max_mrs: Some(5), max_pages: None };
+        ours.tighten(&theirs);
+        assert_eq!(ours.limits, RailLimits { max_mr_size: Some(10), max_mrs: Some(5), max_pages: None });
+        assert_eq!(ours.name, "a");
+    }
+}
