@@ -55,6 +55,12 @@ impl Buffer {
         Buffer { access, ..self }
     }
 
+    /// The same buffer in another place.
+    #[must_use]
+    pub fn with_place(self, place: Place) -> Buffer {
+        Buffer { place, ..self }
+    }
+
     /// Its bytes, as offsets into its memory.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
