@@ -32,6 +32,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+pub mod batch;
 mod buffer;
 mod error;
 mod extent;

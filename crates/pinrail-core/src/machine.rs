@@ -65,6 +65,19 @@ pub struct RailLimits {
     pub max_pages: Option<u64>,
 }
 
+impl RailLimits {
+    /// The smaller of the two, limit by limit.
+    #[must_use]
+    pub fn least(self, other: RailLimits) -> RailLimits {
+        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        RailLimits {
+            max_mr_size: least(self.max_mr_size, other.max_mr_size),
+            max_mrs: least(self.max_mrs, other.max_mrs),
+            max_pages: least(self.max_pages, other.max_pages),
+        }
+    }
+}
+
 /// Whose memlock budget a rail's pins count against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PinsCounted {
@@ -203,10 +216,7 @@ impl Rail {
 
     /// Takes over what a provider says of the same rail; of two limits the smaller holds.
     pub fn tighten(&mut self, provider: &Rail) {
-        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-        self.limits.max_mr_size = least(self.limits.max_mr_size, provider.limits.max_mr_size);
-        self.limits.max_mrs = least(self.limits.max_mrs, provider.limits.max_mrs);
-        self.limits.max_pages = least(self.limits.max_pages, provider.limits.max_pages);
+        self.limits = self.limits.least(provider.limits);
         self.access &= provider.access;
         self.pins = provider.pins;
         self.device = provider.device;
