@@ -43,6 +43,7 @@
 //! | `pci` | `[[rail]]`, `[[gpu]]` | PCI address, any case and width | a rail without one; for a GPU an error |
 //! | `node` | `[[rail]]`, `[[gpu]]` | NUMA node | unknown |
 //! | `bridges` | `[[rail]]`, `[[gpu]]` | the bridges above it, outermost first: see [`Rail::bridges`] | unknown |
+//! | `vf_of` | `[[rail]]` | PCI address of the physical function it is a virtual function of | none |
 //! | `mbps` | `[[rail]]` | megabits a second | unknown |
 //! | `state` | `[[rail]]` | `up` or `down` | unknown |
 //! | `max_mr_size` | `[[rail]]` | bytes of one registration, as a number or as in `"2GiB"` | no limit |
@@ -218,6 +219,8 @@ struct RailFile {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     bridges: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    vf_of: Option<Pci>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     mbps: Option<Count>,
     #[serde(default, skip_serializing_if = "State::is_unknown")]
     state: State,
@@ -255,6 +258,7 @@ impl From<RailFile> for Rail {
             pci: file.pci.map(|pci| pci.0),
             node: file.node.map(NodeId),
             bridges: file.bridges,
+            vf_of: file.vf_of.map(|pci| pci.0),
             mbps: file.mbps.map(count),
             state: file.state.into(),
             limits: RailLimits {
@@ -279,6 +283,7 @@ impl From<&Rail> for RailFile {
             pci: rail.pci.map(Pci),
             node: rail.node.map(|node| node.0),
             bridges: rail.bridges.clone(),
+            vf_of: rail.vf_of.map(Pci),
             mbps: rail.mbps.map(Count),
             state: rail.state.into(),
             max_mr_size: max_mr_size.map(Bytes),
@@ -542,7 +547,7 @@ mod tests {
     prop_compose! {
         fn rail()(
             name in "[A-Za-z0-9_.:@-]{1,64}",
-            pci in proptest::option::of(pci()),
+            (pci, vf_of) in (proptest::option::of(pci()), proptest::option::of(pci())),
             node in proptest::option::of(any::<u32>().prop_map(NodeId)),
             bridges in proptest::collection::vec(text(), 0..4),
             (mbps, max_mr_size, max_mrs, max_pages) in (number(), number(), number(), number()),
@@ -553,7 +558,7 @@ mod tests {
             calls_in_parallel: NonZeroU32,
         ) -> Rail {
             let limits = RailLimits { max_mr_size, max_mrs, max_pages };
-            Rail { pci, node, bridges, mbps, state, limits, access, pins, device, calls_in_parallel, ..Rail::named(name) }
+            Rail { pci, node, bridges, vf_of, mbps, state, limits, access, pins, device, calls_in_parallel, ..Rail::named(name) }
         }
     }
 
