@@ -55,7 +55,9 @@ pub use buffer::{Buffer, Place};
 pub use error::{Cause, DeregisterError, Diagnosis, ErrorKind, MoveError, PrepareError, RegisterError, errno_name};
 pub use extent::{Extent, ExtentError};
 pub use id::{BufferId, ChunkId, NodeId, RailId, StepId, WorkerId};
-pub use machine::{DevicePath, Gpu, Machine, MachineError, NumaNode, PathClass, PinsCounted, Rail, RailLimits, RailState};
+pub use machine::{
+    Attachment, DevicePath, Gpu, Machine, MachineError, NumaNode, PathClass, PinsCounted, Rail, RailLimits, RailState,
+};
 pub use memory::{Memory, StableMemory};
 pub use mr::{Chunk, Keys, Mr, Source};
 pub use pci::{ParsePciError, PciAddress};
