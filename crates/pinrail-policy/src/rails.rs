@@ -22,7 +22,7 @@ pub trait SelectRails: Send + Sync {
 }
 
 /// A choice of rails, with its reason: a fallback is part of the answer and never silent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selection {
     /// The rails, in the order in which they are registered when that is one after another.
     pub rails: Vec<RailId>,
