@@ -30,6 +30,8 @@ pub enum Place {
     Host,
     /// Host memory that is, or shall be, on this NUMA node.
     HostNode(NodeId),
+    /// Host memory whose pages lie on several nodes.
+    HostMixed,
     /// Memory of the GPU at this PCI address.
     Gpu(PciAddress),
 }
@@ -86,6 +88,7 @@ impl fmt::Display for Place {
         match self {
             Place::Host => f.write_str("host"),
             Place::HostNode(node) => write!(f, "host:{}", node.0),
+            Place::HostMixed => f.write_str("host:mixed"),
             Place::Gpu(pci) => write!(f, "gpu:{pci}"),
         }
     }

@@ -1,4 +1,4 @@
-use pinrail_core::{Diagnosis, ErrorKind};
+use pinrail_core::{Diagnosis, ErrorKind, PciAddress};
 
 /// A spec that is none, or a policy that answered nonsense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +36,16 @@ pub enum PolicyError {
         /// The name.
         rail: String,
         /// The names there are.
+        have: String,
+    },
+    /// A buffer lies in a GPU that the machine does not have.
+    #[error("buffer {buffer:?} lies in GPU {gpu}; this machine has {have}")]
+    UnknownDevice {
+        /// The buffer.
+        buffer: String,
+        /// The GPU's address.
+        gpu: PciAddress,
+        /// The addresses there are.
         have: String,
     },
     /// Nothing to choose from.
@@ -81,6 +91,7 @@ impl PolicyError {
                     .hint(format!("terms, at most one of each kind: {}", crate::spec::choices()))
             }
             PolicyError::UnknownRail { rail, .. } => Diagnosis::new(ErrorKind::UnknownRail, message).rail(rail),
+            PolicyError::UnknownDevice { buffer, .. } => Diagnosis::new(ErrorKind::UnknownDevice, message).buffer(buffer),
             PolicyError::NoRail { buffer, .. } => Diagnosis::new(ErrorKind::UnknownRail, message)
                 .buffer(buffer)
                 .hint("bring a port up, or name rails with rails=NAME,NAME"),

@@ -38,6 +38,7 @@ pub use policy::Policy;
 pub use prefault::{Preparation, Slices};
 pub use rails::all_rails::AllRails;
 pub use rails::device_local::DeviceLocal;
+pub use rails::local::{Local, Share};
 pub use rails::named_rails::NamedRails;
 pub use rails::rail_local::RailLocal;
 pub use rails::{SelectRails, Selection};

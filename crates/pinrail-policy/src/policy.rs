@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use pinrail_core::Limits;
 
-use crate::{AllRails, CallerOrder, Capped, Concurrency, FanOut, Order, PerRail, PolicyError, Preparation, SelectRails};
+use crate::spec::Term;
+use crate::{CallerOrder, Capped, Concurrency, DeviceLocal, FanOut, Order, PerRail, PolicyError, Preparation, SelectRails};
 
 /// A whole policy: one part of each kind.
 ///
@@ -30,7 +31,7 @@ impl Policy {
     #[must_use]
     pub fn new(cores: NonZeroU32) -> Policy {
         Policy {
-            rails: Arc::new(AllRails),
+            rails: Arc::new(DeviceLocal::default()),
             fan_out: FanOut::InParallel,
             order: Arc::new(CallerOrder),
             concurrency: Arc::new(Capped(cores)),
@@ -44,7 +45,10 @@ impl Policy {
     /// # Errors
     /// [`PolicyError::UnknownTerm`], [`PolicyError::Doubled`], [`PolicyError::Value`].
     pub fn with(self, spec: &str) -> Result<Policy, PolicyError> {
-        crate::spec::parse(spec)?.into_iter().try_fold(self, |policy, term| Ok(term.apply(policy)))
+        let mut terms = crate::spec::parse(spec)?;
+        // How local rails are shared is a part of the choice of rails, whichever was typed first.
+        terms.sort_by_key(|term| matches!(term, Term::LocalMax(_) | Term::Share(_)));
+        terms.into_iter().try_fold(self, |policy, term| term.apply(policy))
     }
 
     /// The limits that do not change while a run goes on.

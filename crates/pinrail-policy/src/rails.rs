@@ -1,13 +1,16 @@
 pub(crate) mod all_rails;
 pub(crate) mod device_local;
+pub(crate) mod local;
 pub(crate) mod named_rails;
 pub(crate) mod rail_local;
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use pinrail_core::{Buffer, Machine, PathClass, RailId};
 
-use crate::PolicyError;
+use crate::{PolicyError, Share};
 
 /// Which rails a buffer is registered on.
 pub trait SelectRails: Send + Sync {
@@ -17,8 +20,13 @@ pub trait SelectRails: Send + Sync {
     /// [`PolicyError::UnknownRail`] where the policy names rails, [`PolicyError::NoRail`] where none can be chosen.
     fn select(&self, buffer: &Buffer, machine: &Machine) -> Result<Selection, PolicyError>;
 
-    /// The term in a spec.
+    /// The term in a spec, with the terms of its sharing where it has them.
     fn spec(&self) -> String;
+
+    /// The same policy with the given parts of its sharing replaced; `None` where it does not choose by nearness.
+    fn with_local(&self, _share: Option<Share>, _max: Option<NonZeroU32>) -> Option<Arc<dyn SelectRails>> {
+        None
+    }
 }
 
 /// A choice of rails, with its reason: a fallback is part of the answer and never silent.

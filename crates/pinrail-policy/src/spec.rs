@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     AllRails, Ascending, CallerOrder, Capped, Descending, DeviceLocal, FanOut, NamedRails, PerRail, Policy, PolicyError,
-    Preparation, RailLocal, Unbounded,
+    Preparation, RailLocal, SelectRails, Share, Unbounded,
 };
 
 /// One term of a spec.
@@ -23,6 +23,10 @@ pub enum Term {
     DeviceLocal,
     /// `rails=NAME,NAME`
     Rails(Vec<String>),
+    /// `local-max=N`
+    LocalMax(NonZeroU32),
+    /// `share=fair` and `share=all`
+    Share(Share),
     /// `rails-in-parallel` and `rails-in-series`
     FanOut(FanOut),
     /// `caller-order`
@@ -45,8 +49,10 @@ pub enum Term {
 pub const SPEC_BYTES_MAX: usize = 64 * 1024;
 
 /// Every term there is, by kind, as a hint shows them.
-const KINDS: [(&str, &[&str]); 6] = [
-    ("choice of rails", &["all-rails", "rail-local", "device-local", "rails=NAME,NAME"]),
+const KINDS: [(&str, &[&str]); 8] = [
+    ("choice of rails", &["device-local", "rail-local", "all-rails", "rails=NAME,NAME"]),
+    ("local count", &["local-max=N"]),
+    ("sharing", &["share=fair", "share=all"]),
     ("fan-out", &["rails-in-parallel", "rails-in-series"]),
     ("order", &["caller-order", "ascending", "descending"]),
     ("process limit", &["capped=N", "unbounded"]),
@@ -104,6 +110,14 @@ impl Term {
             "no-prefault" => Term::Preparation(Preparation::NoPrefault),
             "rails" => return names(text, value).map(Term::Rails),
             "capped" => return count(text, value).map(Term::Capped),
+            "local-max" => return count(text, value).map(Term::LocalMax),
+            "share" => {
+                return match value {
+                    Some("fair") => Ok(Term::Share(Share::Fair)),
+                    Some("all") => Ok(Term::Share(Share::All)),
+                    _ => Err(PolicyError::Value { term: shown(text), why: "is share=fair or share=all" }),
+                };
+            }
             "per-rail" => return count(text, value).map(Term::PerRail),
             _ => return Err(PolicyError::UnknownTerm { term: shown(text) }),
         };
@@ -117,20 +131,24 @@ impl Term {
     fn kind(&self) -> usize {
         match self {
             Term::AllRails | Term::RailLocal | Term::DeviceLocal | Term::Rails(_) => 0,
-            Term::FanOut(_) => 1,
-            Term::CallerOrder | Term::Ascending | Term::Descending => 2,
-            Term::Unbounded | Term::Capped(_) => 3,
-            Term::PerRail(_) => 4,
-            Term::Preparation(_) => 5,
+            Term::LocalMax(_) => 1,
+            Term::Share(_) => 2,
+            Term::FanOut(_) => 3,
+            Term::CallerOrder | Term::Ascending | Term::Descending => 4,
+            Term::Unbounded | Term::Capped(_) => 5,
+            Term::PerRail(_) => 6,
+            Term::Preparation(_) => 7,
         }
     }
 
     /// The policy with this term's part replaced.
-    pub(crate) fn apply(self, policy: Policy) -> Policy {
-        match self {
+    pub(crate) fn apply(self, policy: Policy) -> Result<Policy, PolicyError> {
+        Ok(match self {
             Term::AllRails => Policy { rails: Arc::new(AllRails), ..policy },
-            Term::RailLocal => Policy { rails: Arc::new(RailLocal), ..policy },
-            Term::DeviceLocal => Policy { rails: Arc::new(DeviceLocal), ..policy },
+            Term::RailLocal => Policy { rails: Arc::new(RailLocal::default()), ..policy },
+            Term::DeviceLocal => Policy { rails: Arc::new(DeviceLocal::default()), ..policy },
+            Term::LocalMax(max) => Policy { rails: self.share_of(policy.rails.with_local(None, Some(max)))?, ..policy },
+            Term::Share(share) => Policy { rails: self.share_of(policy.rails.with_local(Some(share), None))?, ..policy },
             Term::Rails(names) => Policy { rails: Arc::new(NamedRails(names)), ..policy },
             Term::FanOut(fan_out) => Policy { fan_out, ..policy },
             Term::CallerOrder => Policy { order: Arc::new(CallerOrder), ..policy },
@@ -140,7 +158,12 @@ impl Term {
             Term::Capped(n) => Policy { concurrency: Arc::new(Capped(n)), ..policy },
             Term::PerRail(n) => Policy { per_rail: Some(PerRail(n)), ..policy },
             Term::Preparation(preparation) => Policy { preparation, ..policy },
-        }
+        })
+    }
+
+    fn share_of(&self, rails: Option<Arc<dyn SelectRails>>) -> Result<Arc<dyn SelectRails>, PolicyError> {
+        let why = "goes with device-local and rail-local, which choose rails by nearness";
+        rails.ok_or_else(|| PolicyError::Value { term: self.to_string(), why })
     }
 }
 
@@ -151,6 +174,8 @@ impl std::fmt::Display for Term {
             Term::RailLocal => f.write_str("rail-local"),
             Term::DeviceLocal => f.write_str("device-local"),
             Term::Rails(names) => write!(f, "rails={}", names.join(",")),
+            Term::LocalMax(n) => write!(f, "local-max={n}"),
+            Term::Share(share) => f.write_str(share.spec()),
             Term::FanOut(part) => f.write_str(part.spec()),
             Term::CallerOrder => f.write_str("caller-order"),
             Term::Ascending => f.write_str("ascending"),
@@ -198,10 +223,10 @@ mod tests {
 
     #[test]
     fn what_is_not_named_keeps_its_default() {
-        assert_eq!(base().with("").unwrap().spec(), "all-rails+rails-in-parallel+caller-order+capped=2+prefault");
+        assert_eq!(base().with("").unwrap().spec(), "device-local+share=fair+rails-in-parallel+caller-order+capped=2+prefault");
         assert_eq!(
             base().with("rail-local+ascending+capped=16").unwrap().spec(),
-            "rail-local+rails-in-parallel+ascending+capped=16+prefault"
+            "rail-local+share=fair+rails-in-parallel+ascending+capped=16+prefault"
         );
         assert_eq!(
             base().with("no-prefault+per-rail=3+unbounded+rails=a,b+rails-in-series+descending").unwrap().spec(),
@@ -210,8 +235,25 @@ mod tests {
     }
 
     #[test]
+    fn sharing_is_a_part_of_the_choice_of_rails_wherever_it_is_typed() {
+        for spec in ["local-max=2+share=all+rail-local", "rail-local+share=all+local-max=2"] {
+            assert!(base().with(spec).unwrap().spec().starts_with("rail-local+local-max=2+share=all+rails-in"), "{spec}");
+        }
+        let all = base().with("share=all").unwrap();
+        assert!(all.spec().starts_with("device-local+share=all+"), "the base's choice is kept");
+        assert!(all.with("local-max=3").unwrap().spec().starts_with("device-local+local-max=3+share=all+"));
+    }
+
+    #[test]
     fn a_resolved_spec_reads_back_to_itself() {
-        for spec in ["", "device-local", "unbounded+descending", "rails=x+per-rail=1", "rails-in-series+no-prefault"] {
+        for spec in [
+            "",
+            "device-local",
+            "local-max=3+share=all",
+            "unbounded+descending",
+            "rails=x+per-rail=1",
+            "rails-in-series+no-prefault",
+        ] {
             let resolved = base().with(spec).unwrap().spec();
             assert_eq!(base().with(&resolved).unwrap().spec(), resolved);
         }
@@ -244,6 +286,12 @@ mod tests {
             "unbounded+capped=1",
             "prefault+no-prefault",
             "rails-in-series+rails-in-parallel",
+            "share",
+            "share=some",
+            "local-max=0",
+            "share=fair+share=all",
+            "all-rails+share=all",
+            "local-max=1+rails=a",
         ] {
             let error = base().with(spec).unwrap_err().diagnosis();
             assert_eq!(error.kind.as_str(), "policy", "{spec}");

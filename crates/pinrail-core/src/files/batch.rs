@@ -215,6 +215,7 @@ impl RawLimits {
 fn place(text: &str) -> Option<Place> {
     match text.split_once(':') {
         None => (text == "host").then_some(Place::Host),
+        Some(("host", "mixed")) => Some(Place::HostMixed),
         Some(("host", node)) if node.bytes().all(|b| b.is_ascii_digit()) => Some(Place::HostNode(NodeId(node.parse().ok()?))),
         Some(("gpu", pci)) => Some(Place::Gpu(pci.parse().ok()?)),
         Some(_) => None,

@@ -1,22 +1,34 @@
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
 use pinrail_core::{Buffer, Machine, Place};
 
-use crate::rails::rail_local::near_gpu;
-use crate::{PolicyError, SelectRails, Selection};
+use crate::{Local, PolicyError, SelectRails, Selection, Share};
 
-/// GPU buffers on the rails nearest to their GPU, host buffers on all: `device-local`.
+/// GPU buffers on the rails nearest to their GPU, host buffers on all: `device-local`, the default.
+///
+/// What a GPU's buffer loses is bandwidth nobody gets: over a far rail its bytes share the link between the switches or
+/// sockets. Host memory feeds every rail, so taking rails from it is a trade, and left to [`RailLocal`](crate::RailLocal).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DeviceLocal;
+pub struct DeviceLocal(
+    /// How near rails are shared.
+    pub Local,
+);
 
 impl SelectRails for DeviceLocal {
     fn select(&self, buffer: &Buffer, machine: &Machine) -> Result<Selection, PolicyError> {
         match buffer.place {
-            Place::Gpu(_) => near_gpu(self, buffer, machine),
+            Place::Gpu(gpu) => self.0.near_gpu(self, gpu, buffer, machine),
             _ => Selection::all_usable(self, buffer, machine),
         }
     }
 
     fn spec(&self) -> String {
-        "device-local".to_owned()
+        format!("device-local+{}", self.0.spec())
+    }
+
+    fn with_local(&self, share: Option<Share>, max: Option<NonZeroU32>) -> Option<Arc<dyn SelectRails>> {
+        Some(Arc::new(DeviceLocal(self.0.with(share, max))))
     }
 }
 
@@ -35,7 +47,7 @@ mod tests {
         let of = |place| {
             let memory = Memory::imagined(4096, 4096).unwrap();
             let buffer = Buffer::new("b", memory, 0..4096).unwrap().with_place(place);
-            DeviceLocal.select(&buffer, &machine).unwrap().rails
+            DeviceLocal::default().select(&buffer, &machine).unwrap().rails
         };
         assert_eq!(of(Place::Gpu(gpu.pci)), [RailId(1)]);
         assert_eq!(of(Place::HostNode(NodeId(1))), [RailId(0), RailId(1)]);

@@ -1,81 +1,47 @@
-use std::borrow::Cow;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use pinrail_core::{Buffer, Gpu, Machine, NodeId, PathClass, Place, RailId};
+use pinrail_core::{Buffer, Machine, Place};
 
-use crate::{PolicyError, SelectRails, Selection};
+use crate::{Local, PolicyError, SelectRails, Selection, Share};
 
-/// The rails nearest to the memory, host memory by its node: `rail-local`.
+/// The rails nearest to the memory, host memory by the node of its pages: `rail-local`.
 ///
 /// The largest single lever published: a GPU's buffers on 4 near rails instead of all 32 took 5.2 s instead of 35.0 s.
-/// It is a trade of bandwidth: a buffer is reachable only over the rails it is registered on.
+///
+/// It is a trade of bandwidth: a buffer is reachable only over the rails it is registered on. Do not use it where one
+/// host buffer must be read or written at the speed of the whole machine (a checkpoint, a weight broadcast from one
+/// pool): on a machine with two nodes it halves what that buffer reaches. Registering on all rails costs time once.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RailLocal;
+pub struct RailLocal(
+    /// How near rails are shared.
+    pub Local,
+);
 
 impl SelectRails for RailLocal {
     fn select(&self, buffer: &Buffer, machine: &Machine) -> Result<Selection, PolicyError> {
+        let unknown = |why: &str| Ok(Selection::all_usable(self, buffer, machine)?.because(why));
         match buffer.place {
-            Place::HostNode(node) => near_node(self, node, buffer, machine),
-            Place::Gpu(_) => near_gpu(self, buffer, machine),
-            _ => Ok(Selection::all_usable(self, buffer, machine)?.because("the node of the buffer's memory is not known")),
+            Place::HostNode(node) => self.0.near_node(self, node, buffer, machine),
+            Place::Gpu(gpu) => self.0.near_gpu(self, gpu, buffer, machine),
+            Place::HostMixed => unknown("mixed: the buffer's pages lie on several nodes"),
+            _ => unknown("the node of the buffer's memory is not known"),
         }
     }
 
     fn spec(&self) -> String {
-        "rail-local".to_owned()
+        format!("rail-local+{}", self.0.spec())
     }
-}
 
-/// The rails of the nearest class to the buffer's GPU; all usable rails, saying why, where nothing is known to be near.
-pub(crate) fn near_gpu(policy: &dyn SelectRails, buffer: &Buffer, machine: &Machine) -> Result<Selection, PolicyError> {
-    let Place::Gpu(pci) = buffer.place else { return Selection::all_usable(policy, buffer, machine) };
-    let Some(gpu) = machine.gpu(pci) else {
-        return Ok(Selection::all_usable(policy, buffer, machine)?.because(format!("the machine does not list GPU {pci}")));
-    };
-    let near = nearest(machine, |rail| machine.path(rail, gpu));
-    choose(policy, buffer, machine, near, || describe(gpu))
-}
-
-fn near_node(policy: &dyn SelectRails, node: NodeId, buffer: &Buffer, machine: &Machine) -> Result<Selection, PolicyError> {
-    let near = nearest(machine, |rail| machine.path_to_node(rail, node));
-    choose(policy, buffer, machine, near, || node.to_string())
-}
-
-fn describe(gpu: &Gpu) -> String {
-    format!("GPU {}", gpu.pci)
-}
-
-/// The usable rails of the least class among those whose class is known.
-fn nearest(machine: &Machine, class: impl Fn(RailId) -> Option<PathClass>) -> Option<(PathClass, Vec<RailId>)> {
-    let best = machine.usable().filter_map(&class).min()?;
-    Some((best, machine.usable().filter(|&rail| class(rail) == Some(best)).collect()))
-}
-
-fn choose(
-    policy: &dyn SelectRails,
-    buffer: &Buffer,
-    machine: &Machine,
-    near: Option<(PathClass, Vec<RailId>)>,
-    what: impl Fn() -> String,
-) -> Result<Selection, PolicyError> {
-    match near {
-        None => Ok(Selection::all_usable(policy, buffer, machine)?.because(format!("no rail's distance to {} is known", what()))),
-        // Nothing nearer than another socket is no locality: all rails are equally far.
-        Some((PathClass::Sys, rails)) => {
-            let selection = Selection { path: Some(PathClass::Sys), ..Selection::all_usable(policy, buffer, machine)? };
-            debug_assert!(!rails.is_empty());
-            Ok(selection.because(format!("no rail is on the node of {}", what())))
-        }
-        Some((class, rails)) => {
-            let why = Cow::Owned(format!("nearest to {}: {}", what(), class.as_str()));
-            Ok(Selection { rails, path: Some(class), why, fallback: None })
-        }
+    fn with_local(&self, share: Option<Share>, max: Option<NonZeroU32>) -> Option<Arc<dyn SelectRails>> {
+        Some(Arc::new(RailLocal(self.0.with(share, max))))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinrail_core::{Memory, RailState};
+    use pinrail_core::{Gpu, Memory, NodeId, PathClass, RailId, RailState};
 
     /// Two sockets; on each a switch with a GPU and two rails beside it, and one rail elsewhere on the socket.
     fn machine() -> Machine {
@@ -103,7 +69,7 @@ mod tests {
     #[test]
     fn a_gpu_gets_the_rails_of_its_switch() {
         let machine = machine();
-        let selection = RailLocal.select(&buffer(Place::Gpu(machine.gpus[1].pci)), &machine).unwrap();
+        let selection = RailLocal::default().select(&buffer(Place::Gpu(machine.gpus[1].pci)), &machine).unwrap();
         assert_eq!(
             (selection.rails, selection.path, selection.fallback),
             (vec![RailId(3), RailId(4)], Some(PathClass::Pix), None)
@@ -115,13 +81,13 @@ mod tests {
         let mut machine = machine();
         machine.rails[3].state = RailState::Down;
         machine.rails[4].state = RailState::Down;
-        let selection = RailLocal.select(&buffer(Place::Gpu(machine.gpus[1].pci)), &machine).unwrap();
+        let selection = RailLocal::default().select(&buffer(Place::Gpu(machine.gpus[1].pci)), &machine).unwrap();
         assert_eq!((selection.rails, selection.path), (vec![RailId(5)], Some(PathClass::Phb)));
     }
 
     #[test]
     fn host_memory_gets_the_rails_of_its_node() {
-        let selection = RailLocal.select(&buffer(Place::HostNode(NodeId(1))), &machine()).unwrap();
+        let selection = RailLocal::default().select(&buffer(Place::HostNode(NodeId(1))), &machine()).unwrap();
         assert_eq!(selection.rails, [RailId(3), RailId(4), RailId(5)]);
     }
 
@@ -130,13 +96,13 @@ mod tests {
         let machine = machine();
         for (place, reason) in [
             (Place::Host, "the node of the buffer's memory is not known"),
-            (Place::HostNode(NodeId(7)), "no rail is on the node of node 7"),
-            (Place::Gpu("99:00.0".parse().unwrap()), "the machine does not list GPU 0000:99:00.0"),
+            (Place::HostNode(NodeId(7)), "no rail is on node 7"),
+            (Place::HostMixed, "mixed: the buffer's pages lie on several nodes"),
         ] {
-            let selection = RailLocal.select(&buffer(place), &machine).unwrap();
+            let selection = RailLocal::default().select(&buffer(place), &machine).unwrap();
             assert_eq!((selection.rails.len(), selection.fallback.as_deref()), (6, Some(reason)));
         }
-        let selection = RailLocal.select(&buffer(Place::HostNode(NodeId(0))), &Machine::of_rails(2)).unwrap();
+        let selection = RailLocal::default().select(&buffer(Place::HostNode(NodeId(0))), &Machine::of_rails(2)).unwrap();
         assert_eq!(selection.fallback.as_deref(), Some("no rail's distance to node 0 is known"));
     }
 }
