@@ -1,0 +1,4 @@
+//! Registration and transfer on the providers that any machine has.
+
+mod moving;
+mod pages;
