@@ -1,10 +1,12 @@
 use std::fs;
 use std::io;
+use std::ops::Range;
 
 use pinrail_core::{Cause, Extent, ExtentError, NodeId, StableMemory};
 
-use crate::hugetlb::{self, HugePool};
-use crate::{MapError, Maps, Pages, nodes, sys};
+use crate::hugetlb::{self, Charged, HugePool};
+use crate::sys::{self, Limited};
+use crate::{MapCount, MapError, Pages, nodes};
 
 /// Private anonymous memory that this value owns: mapped, untouched, and unmapped when it is dropped.
 ///
@@ -27,7 +29,7 @@ pub struct Mapping {
     pages: Pages,
     notes: Vec<String>,
     // What is unmapped: the extent and the guard page behind it.
-    reserved: (u64, u64),
+    reserved: Range<u64>,
 }
 
 impl Mapping {
@@ -45,6 +47,19 @@ impl Mapping {
     /// [`MapError::Length`], and [`MapError::Refused`] with the pool, the control group, `vm.max_map_count`, or
     /// what else was found to be the limit.
     pub fn anonymous(len: u64, pages: Pages, node: Option<NodeId>) -> Result<Mapping, MapError> {
+        // Huge pages are placed where the reservation was a moment before; another thread may be quicker.
+        let taken = |error: &MapError| matches!(error, MapError::Refused { errno: Some(libc::EEXIST), .. });
+        let mut mapped = Mapping::attempt(len, pages, node);
+        for _ in 1..8 {
+            if !mapped.as_ref().is_err_and(taken) {
+                break;
+            }
+            mapped = Mapping::attempt(len, pages, node);
+        }
+        mapped
+    }
+
+    fn attempt(len: u64, pages: Pages, node: Option<NodeId>) -> Result<Mapping, MapError> {
         let bad_len = |source| MapError::Length { len, pages, source };
         if len == 0 {
             return Err(bad_len(ExtentError::ZeroLength));
@@ -58,31 +73,25 @@ impl Mapping {
 
         let start = sys::reserve(room).map_err(|error| refused("mmap", &error))?;
         // From here on dropping `mapping` gives back whatever is reserved.
-        let mut mapping =
-            Mapping { extent: Extent::new(start, room).map_err(bad_len)?, pages, notes: Vec::new(), reserved: (start, room) };
-        let first = start.next_multiple_of(align);
-        mapping.trim(first, first + whole + guard).map_err(|error| refused("munmap", &error))?;
-
-        let flags = match pages.hugetlb() {
-            None => 0,
-            Some(bytes) => libc::MAP_HUGETLB | (bytes.trailing_zeros().cast_signed() << libc::MAP_HUGE_SHIFT),
-        };
-        // SAFETY: the range lies in the reservation made above, which nobody knows of yet.
-        unsafe { sys::map_over(first, whole, flags) }.map_err(|error| refused("mmap", &error))?;
-        mapping.extent = Extent::new(first, whole).map_err(bad_len)?;
-
-        mapping.choose_pages().map_err(|error| refused("madvise", &error))?;
-        if let Some(what) = pages.hugetlb().and_then(|bytes| hugetlb::refused_by_cgroup(bytes, whole)) {
-            return Err(MapError::Refused {
-                len,
-                pages,
-                api: "hugetlb control group",
-                errno: None,
-                cause: Cause::Cgroup { what },
-            });
+        let extent = Extent::new(start.next_multiple_of(align), whole).map_err(bad_len)?;
+        let mut mapping = Mapping { extent, pages, notes: Vec::new(), reserved: start..start + room };
+        mapping.trim(extent.end() + guard).map_err(|error| refused("munmap", &error))?;
+        match pages.hugetlb() {
+            None => {
+                // SAFETY: the reservation is ours and nobody knows of it yet.
+                unsafe { sys::allow(extent.start(), whole) }.map_err(|error| refused("mprotect", &error))?;
+                mapping.choose_pages().map_err(|error| refused("madvise", &error))?;
+            }
+            Some(page_size) => {
+                mapping.place_huge(page_size).map_err(|error| refused("mmap", &error))?;
+                if let Some(what) = hugetlb::refused_by_cgroup(page_size, whole, Charged::Touched) {
+                    let cause = Cause::Cgroup { what };
+                    return Err(MapError::Refused { len, pages, api: "hugetlb control group", errno: None, cause });
+                }
+            }
         }
         if let Some(node) = node {
-            mapping.notes.extend(nodes::prefer(mapping.extent, node).err());
+            mapping.prefer(node);
         }
         Ok(mapping)
     }
@@ -112,21 +121,46 @@ impl Mapping {
         &self.notes
     }
 
-    /// Gives back what of the reservation lies outside of `first..end`.
-    fn trim(&mut self, first: u64, end: u64) -> io::Result<()> {
-        let (start, room) = self.reserved;
-        if first > start {
+    /// Gives back what of the reservation lies before the memory or after `end`.
+    fn trim(&mut self, end: u64) -> io::Result<()> {
+        let first = self.extent.start();
+        if self.reserved.start < first {
             // SAFETY: this head of the reservation is ours and unused.
-            unsafe { sys::unmap(start, first - start) }?;
-            self.reserved = (first, room - (first - start));
+            unsafe { sys::unmap(self.reserved.start, first - self.reserved.start) }?;
+            self.reserved.start = first;
         }
-        let (start, room) = self.reserved;
-        if end < start + room {
+        if end < self.reserved.end {
             // SAFETY: this tail of the reservation is ours and unused.
-            unsafe { sys::unmap(end, start + room - end) }?;
-            self.reserved.1 = end - start;
+            unsafe { sys::unmap(end, self.reserved.end - end) }?;
+            self.reserved.end = end;
         }
         Ok(())
+    }
+
+    /// Replaces the reservation by huge pages.
+    ///
+    /// Not with `MAP_FIXED` over it: where that fails for want of pages, kernels have already unmapped what was there, so
+    /// that another thread may have got the place which dropping this value would then unmap.
+    fn place_huge(&mut self, page_size: u64) -> io::Result<()> {
+        let (whole, guard) = (self.extent, self.extent.end()..self.reserved.end);
+        // SAFETY: the reservation is ours and unused; from here on only the page behind is reserved.
+        unsafe { sys::unmap(whole.start(), whole.len()) }?;
+        self.reserved = guard;
+        sys::map_huge(whole.start(), whole.len(), page_size)?;
+        self.reserved.start = whole.start();
+        Ok(())
+    }
+
+    fn prefer(&mut self, node: NodeId) {
+        self.notes.extend(nodes::prefer(self.extent, node).err());
+        if let Some(page_size) = self.pages.hugetlb()
+            && let (need, Ok(free)) = (self.extent.len() / page_size, HugePool::free_on(node, page_size))
+            && free < need
+        {
+            self.notes.push(format!(
+                "{node} has {free} free huge pages of {page_size} bytes and {need} are needed: the rest comes from other nodes"
+            ));
+        }
     }
 
     fn choose_pages(&mut self) -> io::Result<()> {
@@ -155,9 +189,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let (start, len) = self.reserved;
-        // SAFETY: the reservation is ours and includes all that was mapped over it; `StableMemory` ends with this drop.
-        let unmapped = unsafe { sys::unmap(start, len) };
+        let Range { start, end } = self.reserved;
+        // SAFETY: the range is ours, with all that was mapped in it; the promise of `StableMemory` ends with this drop.
+        let unmapped = unsafe { sys::unmap(start, end - start) };
         debug_assert!(unmapped.is_ok(), "whole mappings are unmapped, which divides none: {unmapped:?}");
     }
 }
@@ -184,6 +218,9 @@ impl Refusal {
     }
 
     fn cause(&self, error: &io::Error) -> Cause {
+        if error.raw_os_error() == Some(libc::EEXIST) {
+            return Cause::Busy { what: "other threads kept taking the address space that was chosen".to_owned() };
+        }
         if let Some(page_size) = self.pages.hugetlb() {
             let Ok(pool) = HugePool::read(page_size) else {
                 return Cause::NotSupported { what: format!("this kernel has no huge pages of {page_size} bytes") };
@@ -192,29 +229,36 @@ impl Refusal {
             if need > pool.available() {
                 return Cause::Hugepages { page_size, need, free: pool.available() };
             }
-            if let Some(what) = hugetlb::refused_by_cgroup(page_size, self.whole) {
+            if let Some(what) = hugetlb::refused_by_cgroup(page_size, self.whole, Charged::Promised) {
                 return Cause::Cgroup { what };
             }
         }
         if self.pages == Pages::Transparent && error.raw_os_error() == Some(libc::EINVAL) {
             return Cause::NotSupported { what: "this kernel has no transparent huge pages".to_owned() };
         }
-        if let (Ok(limit), Ok(maps)) = (Maps::count_max(), Maps::read()) {
-            // A mapping and the page behind it are two, and cutting a reservation makes another for a moment.
-            if maps.len() as u64 + 3 > limit {
-                return Cause::MapCount { limit, have: maps.len() as u64 };
-            }
+        if let Ok(MapCount { have, limit }) = MapCount::read()
+            // A mapping and the page behind it are two.
+            && have + 2 >= limit
+        {
+            return Cause::MapCount { limit, have };
         }
-        match sys::address_space_limit() {
-            Ok(limit) if limit != libc::RLIM_INFINITY => Cause::Exhausted {
-                what: format!("no address space or memory for {} bytes (RLIMIT_AS is {limit} bytes)", self.whole),
-            },
-            _ => Cause::Exhausted {
-                what: format!(
-                    "no address space or memory for {} bytes (vm.overcommit_memory, a memory control group, or RAM)",
-                    self.whole
-                ),
-            },
-        }
+        Cause::Exhausted { what: self.limits() }
+    }
+
+    /// Everything that may have been the limit, with its value: the kernel does not say which it was.
+    fn limits(&self) -> String {
+        let limit = |of| match sys::limit(of) {
+            Ok(limit) if limit.rlim_cur != libc::RLIM_INFINITY => format!("{} bytes", limit.rlim_cur),
+            Ok(_) => "unlimited".to_owned(),
+            Err(error) => format!("unknown ({error})"),
+        };
+        let overcommit = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+        format!(
+            "the kernel gives no {} bytes: RLIMIT_AS is {}, RLIMIT_DATA is {}, vm.overcommit_memory is {}",
+            self.whole,
+            limit(Limited::AddressSpace),
+            limit(Limited::Data),
+            overcommit.trim()
+        )
     }
 }

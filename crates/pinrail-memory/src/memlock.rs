@@ -3,7 +3,7 @@ use std::io;
 
 use pinrail_core::{Cause, PinsCounted};
 
-use crate::sys;
+use crate::sys::{self, Limited};
 
 /// How much memory this process may pin, and how much it has pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Memlock {
     /// # Errors
     /// What `getrlimit` or reading `/proc/self/status` reported.
     pub fn read() -> io::Result<Memlock> {
-        let limit = sys::memlock()?;
+        let limit = sys::limit(Limited::Memlock)?;
         let status = fs::read_to_string("/proc/self/status")?;
         let capabilities = u64::from_str_radix(field(&status, "CapEff")?, 16).map_err(|_| missing("CapEff"))?;
         let initial = fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == INITIAL_USER_NAMESPACE);
@@ -44,7 +44,7 @@ impl Memlock {
     /// # Errors
     /// What `setrlimit` reported.
     pub fn raise_soft() -> io::Result<Memlock> {
-        let limit = sys::memlock()?;
+        let limit = sys::limit(Limited::Memlock)?;
         sys::set_memlock(&libc::rlimit { rlim_cur: limit.rlim_max, ..limit })?;
         Memlock::read()
     }
@@ -101,4 +101,41 @@ fn missing(name: &str) -> io::Error {
 /// Bytes this process has locked itself with `mlock` (`VmLck`).
 pub(crate) fn locked_bytes() -> io::Result<u64> {
     status_kib(&fs::read_to_string("/proc/self/status")?, "VmLck").map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITED: Memlock = Memlock { soft_bytes: Some(100), hard_bytes: Some(100), pinned_bytes: 40, exempt: false };
+
+    #[test]
+    fn only_what_certainly_cannot_fit_is_refused() {
+        // Our own pins count for certain only where the process is charged.
+        assert_eq!(LIMITED.precheck(60, PinsCounted::Process), Ok(()));
+        let refused = Cause::Memlock { limit: 100, held: 40, need: 61, others_unknown: false };
+        assert_eq!(LIMITED.precheck(61, PinsCounted::Process), Err(refused));
+        assert_eq!(LIMITED.precheck(100, PinsCounted::User), Ok(()));
+        assert!(LIMITED.precheck(101, PinsCounted::User).is_err());
+        for never in [PinsCounted::Nothing, PinsCounted::Unknown] {
+            assert_eq!(LIMITED.precheck(u64::MAX, never), Ok(()));
+        }
+    }
+
+    #[test]
+    fn no_limit_and_the_capability_refuse_nothing() {
+        for free in [Memlock { exempt: true, ..LIMITED }, Memlock { soft_bytes: None, ..LIMITED }] {
+            assert_eq!(free.precheck(u64::MAX, PinsCounted::Process), Ok(()));
+            assert_eq!(free.precheck(u64::MAX, PinsCounted::User), Ok(()));
+        }
+        assert!(LIMITED.precheck(u64::MAX, PinsCounted::Process).is_err(), "no overflow");
+    }
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let status = "Name:\tVmPin\nVmPinned:\t   9 kB\nVmPin:\t     12 kB\nCapEff:\t000001fffeffffff\n";
+        assert_eq!(status_kib(status, "VmPin").unwrap(), 12);
+        assert_eq!(field(status, "CapEff").unwrap(), "000001fffeffffff");
+        assert!(field(status, "Vm").is_err());
+    }
 }

@@ -1,12 +1,13 @@
+use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinrail_core::{Access, Cause, Extent, Memory, NodeId, Place, Prepare, PrepareError, PrepareStep, Prepared};
 
-use crate::hugetlb::{self, HugePool};
+use crate::Maps;
 use crate::nodes::PreferHere;
 use crate::residency::Residency;
 use crate::sys::{self, Advice};
-use crate::{Backing, Maps};
 
 /// Makes slices of host memory resident before they are pinned: pinning faults pages in one rail at a time, this does
 /// it once and in parallel.
@@ -14,10 +15,14 @@ use crate::{Backing, Maps};
 /// A slice whose sample is resident is left alone (populating pages that are there costs as much as pinning them).
 /// Nothing is read or written: the kernel is asked to fault the pages in, and a range that it cannot is an error and
 /// never a signal. New pages lie on the node that the mapping's own policy names, else on the step's `host:NODE`.
+///
+/// One value serves one batch: what it has learned of the process's mappings is not read again.
 #[derive(Debug)]
 pub struct Populate {
     residency: Residency,
     method: Method,
+    /// Read when first needed: only for slices that a registration will not write.
+    maps: OnceLock<Option<Maps>>,
     seen: Counters,
 }
 
@@ -78,7 +83,7 @@ impl Populate {
         } else {
             Method::Nothing
         };
-        Populate { residency: Residency::new(), method, seen: Counters::default() }
+        Populate { residency: Residency::new(), method, maps: OnceLock::new(), seen: Counters::default() }
     }
 
     /// What was done since [`Populate::new`].
@@ -106,7 +111,7 @@ impl Populate {
             count(&self.seen.resident, 1);
             return Ok(Prepared::Skipped);
         }
-        let advice = if needs_write(extent, access) { Advice::PopulateWrite } else { Advice::PopulateRead };
+        let advice = if self.as_a_write(extent, access) { Advice::PopulateWrite } else { Advice::PopulateRead };
         let preferred = node.map(PreferHere::new);
         if matches!(preferred, Some(Err(_))) {
             count(&self.seen.node_ignored, 1);
@@ -126,24 +131,39 @@ impl Populate {
         Ok(Prepared::Resident { bytes: missing.bytes })
     }
 
-    /// Makes a range resident; false where nothing allows it.
-    fn touch(&self, range: Extent, slice: Extent, advice: Advice) -> Result<bool, PrepareError> {
-        let page = sys::base_page();
-        let start = range.start() / page * page;
-        let len = range.end().next_multiple_of(page) - start;
+    /// Whether pages are to be made as a write would make them. Always if the registration may write. Otherwise still for
+    /// private writable memory (a read maps the zero page there, which a pin replaces), but not for what others share:
+    /// a write would make its pages dirty.
+    fn as_a_write(&self, extent: Extent, access: Access) -> bool {
+        access.writes()
+            || self.maps.get_or_init(|| Maps::read().ok()).as_ref().is_some_and(|maps| {
+                let mut regions = maps.overlapping(extent).peekable();
+                regions.peek().is_some() && regions.all(|region| region.is_writable() && !region.is_shared())
+            })
+    }
+
+    /// Makes a part of a slice resident; false where RLIMIT_MEMLOCK leaves no room for the only way to do it.
+    fn touch(&self, part: Extent, slice: Extent, advice: Advice) -> Result<bool, PrepareError> {
+        let (start, end) = sys::whole_pages(part);
         let (api, done) = match self.method {
-            Method::Populate => ("madvise", sys::advise(start, len, advice)),
-            Method::Lock => ("mlock", sys::lock(start, len).and_then(|()| sys::unlock(start, len))),
+            Method::Populate => ("madvise", sys::advise(start, end - start, advice)),
+            Method::Lock => ("mlock", lock_for_a_moment(start, end - start)),
             Method::Nothing => return Ok(false),
         };
         let Err(error) = done else { return Ok(true) };
-        let errno = error.raw_os_error();
-        match cause(slice, advice, errno, &error.to_string()) {
+        match cause(slice, advice, &error) {
             // The range itself is good, so it was the limit.
             Cause::Exhausted { .. } if self.method == Method::Lock => Ok(false),
-            cause => Err(PrepareError::new(api, errno, cause)),
+            cause => Err(PrepareError::new(api, error.raw_os_error(), cause)),
         }
     }
+}
+
+/// Also a lock that failed has marked what it could reach, so it is always undone.
+fn lock_for_a_moment(start: u64, len: u64) -> io::Result<()> {
+    let locked = sys::lock(start, len);
+    let unlocked = sys::unlock(start, len);
+    locked.and(unlocked)
 }
 
 impl Default for Populate {
@@ -207,38 +227,67 @@ impl Gaps {
     }
 }
 
-/// Whether pages are to be made as a write would make them. Always if the registration may write. Otherwise still for
-/// private writable memory (a read maps the zero page there, which a pin replaces), but not for what others share: a
-/// write would make its pages dirty.
-fn needs_write(extent: Extent, access: Access) -> bool {
-    access.writes()
-        || Maps::read().is_ok_and(|maps| maps.overlapping(extent).all(|region| region.is_writable() && !region.is_shared()))
-}
-
 /// Why a slice could not be made resident, looked up after the fact.
-fn cause(slice: Extent, advice: Advice, errno: Option<i32>, text: &str) -> Cause {
+fn cause(slice: Extent, advice: Advice, error: &io::Error) -> Cause {
+    let errno = error.raw_os_error();
     if errno == Some(libc::EHWPOISON) {
         return Cause::Other { what: format!("a page of {slice} is broken (EHWPOISON)") };
     }
     let access = if advice == Advice::PopulateWrite { Access::FULL } else { Access::REMOTE_READ };
-    let Ok(maps) = Maps::read() else { return Cause::Other { what: format!("{slice}: {text}") } };
-    if let Err(cause) = maps.check(slice, access) {
-        return cause;
+    match Maps::read() {
+        Ok(maps) => match maps.check(slice, access) {
+            Err(cause) => cause,
+            Ok(()) if matches!(errno, Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM)) => {
+                Cause::Exhausted { what: format!("no memory for {slice} (RAM, or a memory control group)") }
+            }
+            Ok(()) => Cause::Other { what: format!("{slice}: {error}; it is mapped and its protection allows the access") },
+        },
+        Err(unread) => Cause::Other { what: format!("{slice}: {error}; its mappings cannot be read ({unread})") },
     }
-    if maps.overlapping(slice).any(|region| region.backing() == Backing::Hugetlb)
-        && let Ok(behind) = crate::page_size_behind(slice)
-    {
-        if let Some(what) = hugetlb::refused_by_cgroup(behind.page_size, slice.len()) {
-            return Cause::Cgroup { what };
-        }
-        if let Ok(pool) = HugePool::read(behind.page_size) {
-            return Cause::Hugepages { page_size: behind.page_size, need: slice.pages(behind.page_size), free: pool.available() };
-        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mapping, Pages};
+
+    fn by(method: Method) -> Populate {
+        Populate { method, ..Populate::new() }
     }
-    match errno {
-        Some(libc::ENOMEM | libc::EAGAIN) => {
-            Cause::Exhausted { what: format!("no memory for {slice} (RAM, a memory control group, or RLIMIT_MEMLOCK)") }
+
+    fn prepare(populate: &Populate, memory: &Memory) -> Result<Prepared, PrepareError> {
+        let step = PrepareStep::Populate { memory, range: 0..memory.len(), access: Access::FULL, place: Place::Host };
+        populate.prepare(&step)
+    }
+
+    #[test]
+    fn an_old_kernel_locks_for_a_moment() {
+        let memory = Memory::new(Mapping::anonymous(256 << 10, Pages::Small, None).unwrap());
+        let populate = by(Method::Lock);
+        assert!(matches!(prepare(&populate, &memory), Ok(Prepared::Resident { bytes: 0x4_0000 })));
+        assert_eq!(Residency::new().resident(memory.extent()).unwrap(), 256 << 10);
+        assert_eq!(crate::memlock::locked_bytes().unwrap(), 0);
+        assert!(matches!(prepare(&populate, &memory), Ok(Prepared::Skipped)));
+        assert_eq!(populate.report().resident, 1);
+    }
+
+    #[test]
+    fn without_a_method_the_slice_is_left_to_the_registration() {
+        let memory = Memory::new(Mapping::anonymous(256 << 10, Pages::Small, None).unwrap());
+        let populate = by(Method::Nothing);
+        assert!(matches!(prepare(&populate, &memory), Ok(Prepared::Skipped)));
+        assert_eq!(populate.report(), PopulateReport { impossible: 1, ..by(Method::Nothing).report() });
+        assert_eq!(Residency::new().resident(memory.extent()).unwrap(), 0);
+    }
+
+    #[test]
+    fn gaps_with_little_between_them_are_one() {
+        let page = sys::base_page();
+        let mut gaps = Gaps::default();
+        for (start, len) in [(0, 2), (6, 1), (12, 1), (100, 1)] {
+            gaps.add(Extent::new(start * page, len * page).unwrap());
         }
-        _ => Cause::Other { what: format!("{slice}: {text}; it is mapped and its protection allows the access") },
+        let ranges: Vec<_> = gaps.ranges.iter().map(|range| (range.start() / page, range.end() / page)).collect();
+        assert_eq!((ranges.as_slice(), gaps.bytes / page), (&[(0, 7), (12, 13), (100, 101)][..], 5));
     }
 }

@@ -13,6 +13,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use libc::{c_int, c_long, c_ulong, c_void};
+use pinrail_core::Extent;
 
 /// A 64-bit quantity as the machine word it is here.
 #[allow(clippy::cast_possible_truncation, reason = "the crate refuses to build where a word has not 64 bits")]
@@ -38,24 +39,48 @@ pub(crate) fn base_page() -> u64 {
     })
 }
 
+/// The addresses of the whole pages that a range touches.
+pub(crate) fn whole_pages(extent: Extent) -> (u64, u64) {
+    let page = base_page();
+    // Only the last page of the address space has no address behind it. No memory lies there, nor in the page before.
+    let end = extent.end().checked_next_multiple_of(page).unwrap_or(u64::MAX / page * page);
+    (extent.start().min(end - page) / page * page, end)
+}
+
 /// Takes `len` bytes of address space that nothing can touch and nothing else will be placed in.
 pub(crate) fn reserve(len: u64) -> io::Result<u64> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice replaces nothing.
     let address = unsafe { libc::mmap(ptr::null_mut(), word(len), libc::PROT_NONE, flags, -1, 0) };
     if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address.expose_provenance() as u64) }
 }
 
-/// Puts readable and writable private memory over a part of what [`reserve`] returned; `flags` may add `MAP_HUGETLB`
-/// and a page size.
+/// Makes reserved address space readable and writable memory, which counts as committed from then on.
 ///
 /// # Safety
-/// The range must lie in a reservation that the caller owns: whatever was there is replaced.
-pub(crate) unsafe fn map_over(address: u64, len: u64, flags: c_int) -> io::Result<()> {
-    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the caller owns the range and nothing refers to it.
+/// The caller owns the range, and no reference says that it holds nothing.
+pub(crate) unsafe fn allow(address: u64, len: u64) -> io::Result<()> {
+    // SAFETY: the caller owns the range; a failure leaves it mapped.
+    check(unsafe { libc::mprotect(at(address), word(len), libc::PROT_READ | libc::PROT_WRITE) })
+}
+
+/// Maps `len` bytes of huge pages of `page_size` bytes where nothing is mapped yet; `EEXIST` where something is.
+pub(crate) fn map_huge(address: u64, len: u64, page_size: u64) -> io::Result<()> {
+    let size = page_size.trailing_zeros().cast_signed() << libc::MAP_HUGE_SHIFT;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_HUGETLB | size;
+    // SAFETY: a new anonymous mapping that replaces nothing.
     let got = unsafe { libc::mmap(at(address), word(len), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if got == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let got = got.expose_provenance() as u64;
+    if got == address {
+        return Ok(());
+    }
+    // Before Linux 4.17 the flag was unknown and the address a wish.
+    // SAFETY: the mapping was made in this call and nobody knows of it.
+    unsafe { unmap(got, len) }?;
+    Err(io::Error::from_raw_os_error(libc::EEXIST))
 }
 
 /// Gives a range of the address space back.
@@ -162,11 +187,24 @@ pub(crate) fn set_thread_policy(mode: c_int, mask: &NodeMask) -> io::Result<()> 
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Soft and hard RLIMIT_MEMLOCK; `RLIM_INFINITY` is no limit.
-pub(crate) fn memlock() -> io::Result<libc::rlimit> {
+/// Which of a process's limits.
+#[derive(Clone, Copy)]
+pub(crate) enum Limited {
+    Memlock,
+    AddressSpace,
+    Data,
+}
+
+/// Soft and hard limit in bytes; `RLIM_INFINITY` is none.
+pub(crate) fn limit(of: Limited) -> io::Result<libc::rlimit> {
+    let resource = match of {
+        Limited::Memlock => libc::RLIMIT_MEMLOCK,
+        Limited::AddressSpace => libc::RLIMIT_AS,
+        Limited::Data => libc::RLIMIT_DATA,
+    };
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes the one struct it is given.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) })?;
+    check(unsafe { libc::getrlimit(resource, &raw mut limit) })?;
     Ok(limit)
 }
 
@@ -174,14 +212,6 @@ pub(crate) fn memlock() -> io::Result<libc::rlimit> {
 pub(crate) fn set_memlock(limit: &libc::rlimit) -> io::Result<()> {
     // SAFETY: the kernel reads the one struct it is given.
     check(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, limit) })
-}
-
-/// Soft RLIMIT_AS in bytes; `RLIM_INFINITY` is no limit.
-pub(crate) fn address_space_limit() -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes the one struct it is given.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) })?;
-    Ok(limit.rlim_cur)
 }
 
 /// What `PAGEMAP_SCAN` (Linux 6.7) is asked: `struct pm_scan_arg` of linux/fs.h.
@@ -217,17 +247,22 @@ const PAGE_IS_PFNZERO: u64 = 1 << 5;
 #[allow(clippy::cast_possible_truncation, reason = "96 bytes")]
 const PAGEMAP_SCAN: c_ulong = (3 << 30) | ((size_of::<PmScanArg>() as c_ulong) << 16) | ((b'f' as c_ulong) << 8) | 16;
 
-/// Fills `regions` with the parts of `start..end` (page boundaries) where no page of the memory's own is mapped: nothing
-/// there, or the shared zero page. Returns how many it filled and where it stopped.
-pub(crate) fn scan_absent(pagemap: BorrowedFd<'_>, start: u64, end: u64, regions: &mut [PageRegion]) -> io::Result<(usize, u64)> {
+/// Fills `regions` with the parts of `start..end` (page boundaries) where a page of the memory's own is mapped: the
+/// shared zero page is none. Returns how many it filled and where it stopped.
+pub(crate) fn scan_present(
+    pagemap: BorrowedFd<'_>,
+    start: u64,
+    end: u64,
+    regions: &mut [PageRegion],
+) -> io::Result<(usize, u64)> {
     let mut arg = PmScanArg {
         size: size_of::<PmScanArg>() as u64,
         start,
         end,
         vec: regions.as_mut_ptr().expose_provenance() as u64,
         vec_len: regions.len() as u64,
-        category_inverted: PAGE_IS_PRESENT,
-        category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
+        category_inverted: PAGE_IS_PFNZERO,
+        category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
         return_mask: PAGE_IS_PRESENT,
         ..PmScanArg::default()
     };
@@ -239,12 +274,12 @@ pub(crate) fn scan_absent(pagemap: BorrowedFd<'_>, start: u64, end: u64, regions
     }
 }
 
-/// The type of the file system that a path lies on, `TMPFS_MAGIC` and the like.
-pub(crate) fn file_system(path: &Path) -> io::Result<c_long> {
+/// The file system that a path lies on: its type (`TMPFS_MAGIC` and the like) and its free space.
+pub(crate) fn file_system(path: &Path) -> io::Result<libc::statfs> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `path` is a C string and the kernel writes the one struct.
     check(unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) })?;
     // SAFETY: all bits zero are a valid value, and the call has filled it in.
-    Ok(unsafe { found.assume_init() }.f_type)
+    Ok(unsafe { found.assume_init() })
 }
