@@ -10,28 +10,29 @@ use pinrail_core::{Access, Cause, Chunk, Extent, RegisterError, Source};
 use smallvec::SmallVec;
 
 use crate::ffi::{Failed, Owned, check, native};
-use crate::info::{EndpointType, Facts, Info};
-use crate::keys::Keys;
+use crate::info::{EndpointType, Facts, Info, MR_MODE};
+use crate::keys::{Key, Keys};
+use crate::limits::MaxMrSize;
 use crate::pair::{Endpoint, Pair};
-use crate::{OpenError, cause};
+use crate::{Borrowed, OpenError, cause};
 
 /// One domain and what was opened for it. Fields are dropped in the order in which libfabric lets them be closed.
 #[derive(Debug)]
 pub(crate) struct Domain {
     /// Two endpoints that move bytes, opened when first needed.
     pub(crate) pair: Mutex<Option<Pair>>,
-    /// Where FI_MR_ENDPOINT asks for it, and the domain is ours: the endpoint that registrations are bound to.
+    /// Where registrations are bound to an endpoint (FI_MR_ENDPOINT) and the domain is ours: that endpoint.
     pub(crate) target: Option<Endpoint>,
-    handle: NonNull<fi::fid_domain>,
-    /// The endpoint that registrations are bound to.
+    /// The endpoint that registrations are bound to, ours or the caller's.
     endpoint: Option<NonNull<fi::fid_ep>>,
+    handle: NonNull<fi::fid_domain>,
     opened: Option<Opened>,
     pub(crate) info: Info,
     pub(crate) facts: Facts,
+    pub(crate) max_mr_size: MaxMrSize,
     /// Where the provider leaves the choice of keys to us.
-    keys: Option<Keys>,
+    keys: Option<Arc<Keys>>,
     live: AtomicU64,
-    max_mr_size: Option<u64>,
 }
 
 // SAFETY: the handles belong to a domain opened with FI_THREAD_SAFE (checked when a `Domain` is made), on which any
@@ -47,13 +48,13 @@ struct Opened {
     fabric: Owned<fi::fid_fabric>,
 }
 
-/// The token of a live MR.
+/// The token of a live MR. Dropped, it frees the MR's key and its place among the live ones; that happens only after the
+/// provider has deregistered.
 #[derive(Debug)]
 pub(crate) struct Registered {
     mr: NonNull<fi::fid_mr>,
-    pub(crate) domain: Arc<Domain>,
-    /// The key to give back.
-    key: Option<u64>,
+    _key: Option<Key>,
+    slot: Slot,
     /// What a peer adds to an offset to address the memory.
     pub(crate) base: u64,
 }
@@ -63,16 +64,24 @@ unsafe impl Send for Registered {}
 // SAFETY: as above.
 unsafe impl Sync for Registered {}
 
+impl Registered {
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.slot.0
+    }
+}
+
 /// What registering one range yields.
 pub(crate) struct Made {
     pub(crate) token: Registered,
-    pub(crate) local: u64,
-    pub(crate) remote: SmallVec<[u8; 16]>,
+    pub(crate) keys: pinrail_core::Keys,
 }
+
+/// Keys tried when the provider says that one is in use: others may choose keys on the same domain.
+const KEYS_TRIED: usize = 16;
 
 impl Domain {
     /// Opens fabric and domain.
-    pub(crate) fn open(info: Info, max_mr_size: Option<u64>) -> Result<Domain, OpenError> {
+    pub(crate) fn open(info: Info) -> Result<Domain, OpenError> {
         let facts = info.facts();
         check_facts(&facts)?;
         // SAFETY: a complete entry from fi_getinfo.
@@ -83,25 +92,59 @@ impl Domain {
         let domain = Owned::open("fi_domain", |made| unsafe {
             fi::fi_domain(fabric.as_ptr(), info.as_ptr(), made, std::ptr::null_mut())
         })?;
-        let handle = NonNull::new(domain.as_ptr()).ok_or(Failed { api: "fi_domain", errno: libc::EIO })?;
-        let mut domain = Domain {
-            pair: Mutex::new(None),
-            target: None,
-            handle,
-            endpoint: None,
-            opened: Some(Opened { _domain: domain, fabric }),
-            keys: keys_of(&facts, Keys::of_size(facts.mr_key_size)),
-            info,
-            facts,
-            live: AtomicU64::new(0),
-            max_mr_size,
-        };
+        let handle = domain.raw();
+        let keys = keys_of_ours(&facts).then(|| Keys::new(Keys::of_size(facts.mr_key_size)));
+        let opened = Some(Opened { _domain: domain, fabric });
+        let mut domain = Domain { opened, keys, ..Domain::over(handle, info, facts) };
         if domain.needs(fi::FI_MR_ENDPOINT) {
             let target = Endpoint::unconnected(&domain)?;
-            domain.endpoint = NonNull::new(target.as_ptr());
+            domain.endpoint = Some(target.raw());
             domain.target = Some(target);
         }
         Ok(domain)
+    }
+
+    /// A domain that the caller opened.
+    ///
+    /// # Safety
+    /// The conditions of [`crate::Libfabric::borrow`].
+    pub(crate) unsafe fn borrow(borrowed: &Borrowed) -> Result<Domain, OpenError> {
+        // SAFETY: the caller's promise.
+        let info = unsafe { Info::copy(borrowed.info) }?;
+        let facts = info.facts();
+        check_facts(&facts)?;
+        let refuse = |what: &str| {
+            let (provider, domain) = (facts.provider.clone(), facts.domain.clone());
+            Err(OpenError::NotSupported { provider, domain, what: what.to_owned() })
+        };
+        let keys = match &borrowed.keys {
+            _ if !keys_of_ours(&facts) => None,
+            None => return refuse("its user chooses the keys (no FI_MR_PROV_KEY): say which ones are left to Pinrail"),
+            Some(keys) if keys.is_empty() || keys.end() > Keys::of_size(facts.mr_key_size).end() => {
+                return refuse("the keys left to Pinrail are none, or do not fit in mr_key_size");
+            }
+            Some(keys) => Some(Keys::new(keys.clone())),
+        };
+        let endpoint = borrowed.endpoint.filter(|_| facts.mr_mode & fi::FI_MR_ENDPOINT != 0);
+        if facts.mr_mode & fi::FI_MR_ENDPOINT != 0 && endpoint.is_none() {
+            return refuse("it binds registrations to an endpoint (FI_MR_ENDPOINT): say to which");
+        }
+        Ok(Domain { endpoint, keys, ..Domain::over(borrowed.domain, info, facts) })
+    }
+
+    fn over(handle: NonNull<fi::fid_domain>, info: Info, facts: Facts) -> Domain {
+        Domain {
+            pair: Mutex::new(None),
+            target: None,
+            endpoint: None,
+            handle,
+            opened: None,
+            max_mr_size: MaxMrSize::of(&facts),
+            info,
+            facts,
+            keys: None,
+            live: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut fi::fid_domain {
@@ -116,37 +159,55 @@ impl Domain {
         self.facts.mr_mode & mr_mode != 0
     }
 
+    /// True where two endpoints of our own can reach the registrations: not where they are bound to the caller's
+    /// endpoint, nor where connecting takes a fabric that we do not have.
+    pub(crate) fn moves(&self) -> bool {
+        match self.facts.endpoint {
+            EndpointType::Rdm => self.endpoint.is_none() || self.target.is_some(),
+            EndpointType::Msg => self.opened.is_some(),
+            EndpointType::Other => false,
+        }
+    }
+
     /// Registers a chunk.
     pub(crate) fn register(self: &Arc<Domain>, chunk: &Chunk<'_>) -> Result<Made, RegisterError> {
-        const API: &str = "fi_mr_regattr";
+        let refused = |cause| RegisterError::new(API, None, cause);
         let extent = cause::check_chunk(API, chunk)?;
-        if let Some(limit) = self.max_mr_size.filter(|&limit| extent.len() > limit) {
-            return Err(RegisterError::new(API, None, Cause::MrSize { limit, need: extent.len() }));
+        if let Some(limit) = self.max_mr_size.of_access(chunk.access).filter(|&limit| extent.len() > limit) {
+            return Err(refused(Cause::MrSize { limit, need: extent.len() }));
         }
-        let full = |limit| RegisterError::new(API, None, Cause::MrCount { limit });
-        let slot = Slot::take(self).map_err(full)?;
-        let key = match &self.keys {
-            None => None,
-            Some(keys) => Some(KeyInUse { keys, key: keys.take().ok_or_else(|| full(keys.count()))? }),
-        };
-        let requested = key.as_ref().map_or(0, |key| key.key);
+        if matches!(chunk.source, Source::DmaBuf { .. }) && !self.facts.device_memory {
+            let what = format!("domain {} of provider {} was opened without FI_HMEM", self.facts.domain, self.facts.provider);
+            return Err(refused(Cause::NoDevicePath { what }));
+        }
+        let slot = Slot::take(self).map_err(|limit| refused(Cause::MrCount { limit }))?;
         let failed = |failed: Failed| cause::of_register(failed, self, chunk);
-        let mr = self.call_regattr(extent, chunk, requested).map_err(failed)?;
+        let (mr, key) = match &self.keys {
+            None => (self.call_regattr(extent, chunk, 0).map_err(failed)?, None),
+            Some(keys) => {
+                let mut in_use = Vec::new();
+                loop {
+                    let key = keys.take().ok_or_else(|| refused(Cause::MrCount { limit: keys.count() }))?;
+                    match self.call_regattr(extent, chunk, key.value()) {
+                        Ok(mr) => break (mr, Some(key)),
+                        Err(why) if why.errno == ENOKEY && in_use.len() < KEYS_TRIED => in_use.push(key),
+                        Err(why) => return Err(failed(why)),
+                    }
+                }
+            }
+        };
         match self.complete(&mr, extent) {
             Ok((base, remote)) => {
                 // SAFETY: a live MR of ours.
-                let local = unsafe { fi::fi_mr_desc(mr.as_ptr()) };
-                let key = key.map(KeyInUse::keep);
-                slot.keep();
-                let token = Registered { mr: mr.into_raw(), domain: Arc::clone(self), key, base };
-                Ok(Made { token, local: local.expose_provenance() as u64, remote })
+                let local = unsafe { fi::fi_mr_desc(mr.as_ptr()) }.expose_provenance() as u64;
+                let token = Registered { mr: mr.into_raw(), _key: key, slot, base };
+                Ok(Made { token, keys: pinrail_core::Keys { local, remote } })
             }
             Err(why) => {
                 if mr.close().is_err() {
-                    // Still registered, without anybody who could ever end it: its memory must not be unmapped.
-                    std::mem::forget((chunk.memory.clone(), chunk.source.clone()));
-                    key.map(KeyInUse::keep);
-                    slot.keep();
+                    // Still registered, without anybody who could ever end it: its memory must not be unmapped, nor its
+                    // key and its place be given to others.
+                    std::mem::forget((chunk.memory.clone(), chunk.source.clone(), key, slot));
                 }
                 Err(failed(why))
             }
@@ -154,67 +215,62 @@ impl Domain {
     }
 
     /// Deregisters; on failure the MR is as it was.
-    pub(crate) fn deregister(&self, registered: &Registered) -> Result<(), Failed> {
-        // SAFETY: a live MR of this domain. The caller retires its token on success, so it is closed once.
-        check("fi_close", unsafe { fi::fi_close(registered.mr.as_ptr().cast()) })?;
-        if let (Some(keys), Some(key)) = (&self.keys, registered.key) {
-            keys.give_back(key);
-        }
-        self.live.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
+    ///
+    /// # Safety
+    /// Nobody has deregistered it yet: the caller drops `registered` after a success.
+    pub(crate) unsafe fn deregister(&self, registered: &Registered) -> Result<(), Failed> {
+        // SAFETY: a live MR of this domain by the caller's promise.
+        check("fi_close", unsafe { fi::fi_close(registered.mr.as_ptr().cast()) })
     }
 
     fn call_regattr(&self, extent: Extent, chunk: &Chunk<'_>, key: u64) -> Result<Owned<fi::fid_mr>, Failed> {
-        let iov = libc::iovec {
-            iov_base: std::ptr::with_exposed_provenance_mut(native(extent.start())),
-            iov_len: native(extent.len()),
-        };
+        let address = std::ptr::with_exposed_provenance_mut(native(extent.start()));
+        let iov = libc::iovec { iov_base: address, iov_len: native(extent.len()) };
         let mut attr = fi::fi_mr_attr { iov_count: 1, access: access_flags(chunk.access), ..Default::default() };
         attr.requested_key = key;
         attr.iface = fi::fi_hmem_iface_FI_HMEM_SYSTEM;
-        match chunk.source {
-            Source::DmaBuf { fd, offset } => self.dma_buf(attr, extent, fd.as_raw_fd(), *offset),
-            _ => {
-                set_iov(&mut attr, &raw const iov);
-                // SAFETY: an open domain; `attr` and the vector it points to live through the call. The memory stays
-                // mapped while the MR lives: the token's `Mr` holds it (or it is leaked).
-                Owned::open("fi_mr_regattr", |made| unsafe { fi::fi_mr_regattr(self.as_ptr(), &raw const attr, 0, made) })
-            }
+        if let Source::DmaBuf { fd, offset } = chunk.source {
+            return self.dma_buf(attr, extent, fd.as_raw_fd(), *offset);
         }
+        set_iov(&mut attr, &raw const iov);
+        // SAFETY: an open domain; `attr` and the vector it points to live through the call. The memory stays mapped while
+        // the MR lives: the `Mr` with its token holds it (or it is leaked).
+        Owned::open(API, |made| unsafe { fi::fi_mr_regattr(self.as_ptr(), &raw const attr, 0, made) })
     }
 
     /// Registers memory of our own for local use: what transfers need under FI_MR_LOCAL. The caller keeps the bytes
-    /// allocated until the MR is closed.
-    pub(crate) fn register_local(&self, bytes: NonNull<[u8]>) -> Result<Owned<fi::fid_mr>, Failed> {
+    /// allocated until the MR is closed, and the key until then.
+    pub(crate) fn register_local(&self, bytes: NonNull<[u8]>) -> Result<(Owned<fi::fid_mr>, Option<Key>), Failed> {
         let iov = libc::iovec { iov_base: bytes.as_ptr().cast(), iov_len: bytes.len() };
         let access = u64::from(fi::FI_SEND | fi::FI_RECV | fi::FI_READ | fi::FI_WRITE);
         let mut attr = fi::fi_mr_attr { iov_count: 1, access, ..Default::default() };
-        attr.requested_key = self.keys.as_ref().and_then(Keys::take).unwrap_or(0);
+        let key = self.keys.as_ref().and_then(Keys::take);
+        attr.requested_key = key.as_ref().map_or(0, Key::value);
         attr.iface = fi::fi_hmem_iface_FI_HMEM_SYSTEM;
         set_iov(&mut attr, &raw const iov);
         // SAFETY: an open domain; `attr` and the vector it points to live through the call.
-        Owned::open("fi_mr_regattr", |made| unsafe { fi::fi_mr_regattr(self.as_ptr(), &raw const attr, 0, made) })
+        let mr = Owned::open(API, |made| unsafe { fi::fi_mr_regattr(self.as_ptr(), &raw const attr, 0, made) })?;
+        Ok((mr, key))
     }
 
-    /// The steps between registration and the key, and the key.
+    /// The steps between registration and the key, and what a peer names: the base of addresses and the key.
     fn complete(&self, mr: &Owned<fi::fid_mr>, extent: Extent) -> Result<(u64, SmallVec<[u8; 16]>), Failed> {
-        if self.needs(fi::FI_MR_ENDPOINT) {
-            let endpoint = self.endpoint.ok_or(Failed { api: "fi_mr_bind", errno: libc::EINVAL })?;
+        if let Some(endpoint) = self.endpoint {
             // SAFETY: an MR and an endpoint of one domain, both live.
             check("fi_mr_bind", unsafe { fi::fi_mr_bind(mr.as_ptr(), endpoint.as_ptr().cast(), 0) })?;
             // SAFETY: a live, bound MR.
             check("fi_mr_enable", unsafe { fi::fi_mr_enable(mr.as_ptr()) })?;
         }
-        let virtual_base = if self.needs(fi::FI_MR_VIRT_ADDR) { extent.start() } else { 0 };
         if self.needs(fi::FI_MR_RAW) {
             return self.raw_key(mr);
         }
         // SAFETY: a live, enabled MR.
         let key = unsafe { fi::fi_mr_key(mr.as_ptr()) };
         if key == KEY_NOTAVAIL {
-            return Err(Failed { api: "fi_mr_key", errno: fi::FI_ENOKEY.cast_signed() });
+            return Err(Failed { api: "fi_mr_key", errno: ENOKEY });
         }
-        Ok((virtual_base, SmallVec::from_slice(&key.to_ne_bytes())))
+        let base = if self.needs(fi::FI_MR_VIRT_ADDR) { extent.start() } else { 0 };
+        Ok((base, SmallVec::from_slice(&key.to_ne_bytes())))
     }
 
     /// A key of more than 64 bits, and the address that goes with it.
@@ -235,19 +291,27 @@ impl Domain {
             fd,
             offset,
             len: native(extent.len()),
+            // libfabric adds the offset to it again.
             base_addr: std::ptr::with_exposed_provenance_mut(native(extent.start().wrapping_sub(offset))),
         };
         attr.__bindgen_anon_1.dmabuf = &raw const dmabuf;
         let flags = u64::from(fi::FI_MR_DMABUF);
         // SAFETY: an open domain; `attr` and the dma-buf it points to live through the call, and so does the descriptor.
-        Owned::open("fi_mr_regattr", |made| unsafe { fi::fi_mr_regattr(self.as_ptr(), &raw const attr, flags, made) })
+        Owned::open(API, |made| unsafe { fi::fi_mr_regattr(self.as_ptr(), &raw const attr, flags, made) })
     }
 
     #[cfg(not(fi_mr_dmabuf))]
     fn dma_buf(&self, _: fi::fi_mr_attr, _: Extent, _: i32, _: u64) -> Result<Owned<fi::fid_mr>, Failed> {
-        Err(Failed { api: "fi_mr_regattr", errno: libc::EOPNOTSUPP })
+        Err(Failed { api: API, errno: libc::EOPNOTSUPP })
     }
 }
+
+const API: &str = "fi_mr_regattr";
+
+pub(crate) const ENOKEY: i32 = fi::FI_ENOKEY.cast_signed();
+
+/// FI_KEY_NOTAVAIL: the key cannot be read, or does not fit in 64 bits.
+const KEY_NOTAVAIL: u64 = u64::MAX;
 
 #[cfg(fi_mr_dmabuf)]
 fn set_iov(attr: &mut fi::fi_mr_attr, iov: *const libc::iovec) {
@@ -259,9 +323,6 @@ fn set_iov(attr: &mut fi::fi_mr_attr, iov: *const libc::iovec) {
     attr.mr_iov = iov;
 }
 
-/// FI_KEY_NOTAVAIL: the provider's key does not fit in 64 bits.
-const KEY_NOTAVAIL: u64 = u64::MAX;
-
 /// What a registration must allow. Reading out of memory, for its own sends and writes, is always part of it.
 fn access_flags(access: Access) -> u64 {
     let flag = |on: Access, bits: u32| if access.effective().contains(on) { u64::from(bits) } else { 0 };
@@ -271,8 +332,9 @@ fn access_flags(access: Access) -> u64 {
         | flag(Access::REMOTE_WRITE, fi::FI_REMOTE_WRITE)
 }
 
-fn keys_of(facts: &Facts, range: std::ops::RangeInclusive<u64>) -> Option<Keys> {
-    (facts.mr_mode & fi::FI_MR_PROV_KEY == 0).then(|| Keys::new(range))
+/// True where we choose the keys.
+fn keys_of_ours(facts: &Facts) -> bool {
+    facts.mr_mode & fi::FI_MR_PROV_KEY == 0
 }
 
 /// What every domain must fulfil, ours or borrowed.
@@ -281,58 +343,36 @@ fn check_facts(facts: &Facts) -> Result<(), OpenError> {
     if !facts.thread_safe {
         return Err(OpenError::NotThreadSafe { provider, domain });
     }
-    let unknown = facts.mr_mode & !crate::info::MR_MODE;
+    let unknown = facts.mr_mode & !MR_MODE;
     if unknown != 0 {
         let what = format!("it needs registration mode {unknown:#x}, which is not implemented");
         return Err(OpenError::NotSupported { provider, domain, what });
     }
-    if facts.mr_mode & fi::FI_MR_ENDPOINT != 0 && facts.endpoint != EndpointType::Rdm {
-        let what = "it binds registrations to endpoints (FI_MR_ENDPOINT) that are connected one by one".to_owned();
+    if facts.mr_mode & fi::FI_MR_ENDPOINT != 0 && facts.endpoint == EndpointType::Msg {
+        let what = "it binds registrations to endpoints (FI_MR_ENDPOINT) of one connection each".to_owned();
         return Err(OpenError::NotSupported { provider, domain, what });
     }
     Ok(())
 }
 
-/// One of the registrations a rail may have; given back when dropped.
-struct Slot<'d>(&'d Domain);
+/// One of the registrations a domain may have; free again when dropped.
+#[derive(Debug)]
+struct Slot(Arc<Domain>);
 
-impl Slot<'_> {
-    fn take(domain: &Domain) -> Result<Slot<'_>, u64> {
+impl Slot {
+    /// On failure the limit.
+    fn take(domain: &Arc<Domain>) -> Result<Slot, u64> {
         let max = domain.facts.mr_cnt.unwrap_or(u64::MAX);
         let more = |live| (live < max).then_some(live + 1);
         match domain.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Slot(domain)),
+            Ok(_) => Ok(Slot(Arc::clone(domain))),
             Err(_) => Err(max),
         }
     }
-
-    fn keep(self) {
-        std::mem::forget(self);
-    }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.live.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A key taken for a registration; given back when dropped.
-struct KeyInUse<'d> {
-    keys: &'d Keys,
-    key: u64,
-}
-
-impl KeyInUse<'_> {
-    fn keep(self) -> u64 {
-        let key = self.key;
-        std::mem::forget(self);
-        key
-    }
-}
-
-impl Drop for KeyInUse<'_> {
-    fn drop(&mut self) {
-        self.keys.give_back(self.key);
     }
 }

@@ -103,6 +103,10 @@ impl<T: Fid> Owned<T> {
         self.0.as_ptr()
     }
 
+    pub(crate) fn raw(&self) -> NonNull<T> {
+        self.0
+    }
+
     pub(crate) fn fid(&self) -> *mut fi::fid {
         self.0.as_ptr().cast()
     }

@@ -4,12 +4,13 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use libfabric_sys::bindgen as fi;
-use pinrail_core::{Cause, MoveError, Mr};
+use pinrail_core::{Cause, MoveError};
 
 use crate::deadline::Deadline;
-use crate::domain::{Domain, Registered};
+use crate::domain::Domain;
 use crate::ffi::{Failed, Owned, check, check_count};
 use crate::info::{EndpointType, Info};
+use crate::keys::Key;
 
 /// Bytes that pass through the local buffer at once.
 const BOUNCE: usize = 64 << 10;
@@ -49,7 +50,7 @@ pub(crate) struct Endpoint {
 struct Bounce {
     bytes: NonNull<[u8]>,
     context: NonNull<fi::fi_context2>,
-    mr: Option<Owned<fi::fid_mr>>,
+    mr: Option<(Owned<fi::fid_mr>, Option<Key>)>,
 }
 
 // SAFETY: both allocations are owned here alone; the pair that holds them is used under a lock.
@@ -65,19 +66,19 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Moves bytes to or from the registration's memory, in pieces, through the bounce buffer.
+    /// Moves bytes to or from the registration's memory, in pieces, through the bounce buffer. `base` and `key` are the
+    /// registration's, `at` is what the peer names.
     pub(crate) fn transfer(
         &mut self,
         domain: &Domain,
-        mr: &Mr,
-        at: u64,
+        base: u64,
+        key: &[u8],
+        mut at: u64,
         bytes: Bytes<'_>,
         deadline: &Deadline,
     ) -> Result<(), MoveError> {
-        let registered = mr.token::<Registered>().ok_or_else(|| MoveError::new("fi_write", None, Cause::NotOurs))?;
-        let key = RemoteKey::of(domain, mr, registered)?;
+        let key = RemoteKey::of(domain, base, key)?;
         let piece_max = BOUNCE.min(domain.facts.max_msg_size.max(1));
-        let mut at = registered.base.wrapping_add(at);
         match bytes {
             Bytes::In(from) => {
                 for piece in from.chunks(piece_max) {
@@ -320,6 +321,10 @@ impl Endpoint {
         self.ep.as_ptr()
     }
 
+    pub(crate) fn raw(&self) -> NonNull<fi::fid_ep> {
+        self.ep.raw()
+    }
+
     fn name(&self) -> Result<Vec<u8>, Failed> {
         name_of(self.ep.fid())
     }
@@ -381,7 +386,7 @@ impl Bounce {
     fn desc(&self) -> *mut c_void {
         match &self.mr {
             // SAFETY: a live MR.
-            Some(mr) => unsafe { fi::fi_mr_desc(mr.as_ptr()) },
+            Some((mr, _)) => unsafe { fi::fi_mr_desc(mr.as_ptr()) },
             None => std::ptr::null_mut(),
         }
     }
@@ -403,9 +408,10 @@ impl Bounce {
 
 impl Drop for Bounce {
     fn drop(&mut self) {
-        if let Some(mr) = self.mr.take()
+        if let Some((mr, key)) = self.mr.take()
             && mr.close().is_err()
         {
+            std::mem::forget(key);
             return;
         }
         // SAFETY: leaked from a box in `new`; the endpoint and the registration that could use it are closed.
@@ -423,17 +429,16 @@ struct RemoteKey<'d> {
 }
 
 impl<'d> RemoteKey<'d> {
-    fn of(domain: &'d Domain, mr: &Mr, registered: &Registered) -> Result<RemoteKey<'d>, Failed> {
-        let mut bytes = mr.keys().remote.clone();
+    fn of(domain: &'d Domain, base: u64, key: &[u8]) -> Result<RemoteKey<'d>, Failed> {
         if !domain.needs(fi::FI_MR_RAW) {
             let failed = Failed { api: "fi_mr_key", errno: libc::EINVAL };
-            let value = u64::from_ne_bytes(bytes.as_slice().try_into().map_err(|_| failed)?);
+            let value = u64::from_ne_bytes(key.try_into().map_err(|_| failed)?);
             return Ok(RemoteKey { domain, value, mapped: false });
         }
+        let mut key = key.to_vec();
         let mut value = 0;
         // SAFETY: an open domain; the key's bytes are valid for their length, `value` for one result.
-        let returned =
-            unsafe { fi::fi_mr_map_raw(domain.as_ptr(), registered.base, bytes.as_mut_ptr(), bytes.len(), &raw mut value, 0) };
+        let returned = unsafe { fi::fi_mr_map_raw(domain.as_ptr(), base, key.as_mut_ptr(), key.len(), &raw mut value, 0) };
         check("fi_mr_map_raw", returned)?;
         Ok(RemoteKey { domain, value, mapped: true })
     }

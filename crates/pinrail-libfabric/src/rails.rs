@@ -1,14 +1,16 @@
 //! Which domains become rails, and what is known about each.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use pinrail_core::{DevicePath, PinsCounted, Rail, RailState};
 
-use crate::OpenError;
+use crate::domain::Domain;
 use crate::info::{Facts, Info};
+use crate::{OpenError, Wanted, sysfs};
 
-/// Takes `rails` domains out of what the provider offers, in its order.
-pub(crate) fn choose(found: Vec<Info>, provider: &str, rails: u16) -> Result<Vec<(Rail, Info)>, OpenError> {
+/// Takes the wanted number of domains out of what the provider offers, in its order.
+pub(crate) fn choose(found: Vec<Info>, wanted: &Wanted<'_>) -> Result<Vec<Info>, OpenError> {
     // One entry for each domain: the others differ in address format or protocol.
     let mut domains: Vec<(Facts, Info)> = Vec::new();
     for info in found {
@@ -17,40 +19,33 @@ pub(crate) fn choose(found: Vec<Info>, provider: &str, rails: u16) -> Result<Vec
             domains.push((facts, info));
         }
     }
-    let (rails, max) = (usize::from(rails), Rail::MAX);
-    if rails > max {
-        return Err(OpenError::TooManyRails { rails, max });
-    }
+    let rails = usize::from(wanted.rails);
     if domains.len() < rails && domains.iter().any(|(facts, _)| facts.nic.is_some()) {
-        return Err(OpenError::TooFewDomains { provider: provider.to_owned(), domains: domains.len(), rails });
+        return Err(OpenError::TooFewDomains { provider: wanted.provider.to_owned(), domains: domains.len(), rails });
     }
-    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
-    let mut chosen = Vec::new();
-    for (facts, info) in domains.iter().cycle().take(rails) {
-        let rail = rail(facts);
-        let nth = uses.entry(rail.name.clone()).and_modify(|nth| *nth += 1).or_insert(0);
-        let name = if *nth == 0 { rail.name.clone() } else { format!("{}.{nth}", rail.name) };
-        // SAFETY: an entry of ours, which nobody changes.
-        let info = unsafe { Info::copy(info.as_ptr()) }?;
-        chosen.push((Rail { name, ..rail }, info));
-    }
-    Ok(chosen)
+    // SAFETY: an entry of ours, which nobody changes.
+    domains.iter().cycle().take(rails).map(|(_, info)| Ok(unsafe { Info::copy(info.as_ptr()) }?)).collect()
 }
 
-/// A rail as its domain describes itself.
-pub(crate) fn rail(facts: &Facts) -> Rail {
+/// A rail as its domain describes itself. `named` is the name it shall have; by default the device's, else the domain's.
+pub(crate) fn rail(domain: &Domain, named: Option<&str>, taken: &mut BTreeSet<String>) -> Rail {
+    let facts = &domain.facts;
     let nic = facts.nic.clone().unwrap_or_default();
-    let mut rail = Rail::named(name(nic.name.as_deref().unwrap_or(&facts.domain)));
-    rail.pci = nic.pci;
+    let name = unique(&plain(named.or(nic.name.as_deref()).unwrap_or(&facts.domain)), taken);
+    let mut rail = Rail::named(name);
+    let sys = Path::new("/sys");
+    rail.pci = nic.pci.or_else(|| sysfs::pci_of_rdma_device(sys, nic.name.as_deref()?));
+    rail.node = rail.pci.and_then(|pci| sysfs::node_of(sys, pci));
     rail.mbps = nic.speed.map(|speed| speed / 1_000_000);
     rail.state = match nic.up {
         Some(true) => RailState::Up,
         Some(false) => RailState::Down,
         None => RailState::Unknown,
     };
+    rail.limits.max_mr_size = domain.max_mr_size.least();
     rail.limits.max_mrs = facts.mr_cnt;
     rail.pins = pins(&facts.provider);
-    rail.device = DevicePath::None;
+    rail.device = if facts.device_memory && cfg!(fi_mr_dmabuf) { DevicePath::DmaBuf } else { DevicePath::None };
     rail
 }
 
@@ -65,30 +60,40 @@ fn pins(provider: &str) -> PinsCounted {
     }
 }
 
-/// The name with only the characters that a policy spec may hold.
-fn name(domain: &str) -> String {
+/// The name with only the characters that a policy spec may hold, and short enough for a number to follow.
+fn plain(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-.:@".contains(c) { c } else { '-' };
-    let name: String = domain.chars().map(plain).take(48).collect();
+    let name: String = name.chars().map(plain).take(56).collect();
     if name.is_empty() { "domain".to_owned() } else { name }
+}
+
+/// The name, or the name with the first number that no other rail has.
+fn unique(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let numbered = (1u32..).map(|nth| format!("{name}.{nth}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    let free = names.find(|name| !taken.contains(name)).unwrap_or_default();
+    taken.insert(free.clone());
+    free
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::info;
 
     #[test]
-    fn a_software_provider_opens_as_many_domains_as_are_asked_for() {
-        let chosen = choose(info::discover("shm", false).unwrap(), "shm", 3).unwrap();
-        let names: Vec<&str> = chosen.iter().map(|(rail, _)| rail.name.as_str()).collect();
-        assert_eq!(names, ["shm", "shm.1", "shm.2"]);
-        assert!(chosen.iter().all(|(rail, _)| rail.pins == PinsCounted::Nothing && rail.pci.is_none()));
+    fn a_name_survives_a_policy_spec_and_stays_unique() {
+        let mut taken = BTreeSet::new();
+        assert_eq!(plain("rdmap0s6-rdm"), "rdmap0s6-rdm");
+        assert_eq!(plain("a+b,c"), "a-b-c");
+        assert_eq!(plain(""), "domain");
+        let names: Vec<String> = (0..3).map(|_| unique("lo", &mut taken)).collect();
+        assert_eq!(names, ["lo", "lo.1", "lo.2"]);
     }
 
     #[test]
-    fn a_name_survives_a_policy_spec() {
-        assert_eq!(name("rdmap0s6-rdm"), "rdmap0s6-rdm");
-        assert_eq!(name("a+b,c"), "a-b-c");
-        assert_eq!(name(""), "domain");
+    fn the_core_provider_tells_who_is_charged() {
+        assert_eq!(pins("tcp;ofi_rxm"), PinsCounted::Nothing);
+        assert_eq!(pins("verbs;ofi_rxm"), PinsCounted::Process);
+        assert_eq!(pins("cxi"), PinsCounted::Unknown);
     }
 }

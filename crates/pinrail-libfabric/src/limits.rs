@@ -1,0 +1,63 @@
+//! How large one registration may be. libfabric itself has no word for it.
+
+use pinrail_core::Access;
+
+use crate::ibverbs;
+use crate::info::Facts;
+
+/// Bytes of one registration, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MaxMrSize {
+    /// For every access; `None` is no known limit.
+    any: Option<u64>,
+    /// For registrations that allow remote writes.
+    remote_write: Option<u64>,
+    /// Where the figures come from.
+    pub(crate) source: &'static str,
+}
+
+impl MaxMrSize {
+    /// The device's own figure where libibverbs knows the device, else the table's, else none.
+    pub(crate) fn of(facts: &Facts) -> MaxMrSize {
+        let device = facts.nic.as_ref().and_then(|nic| nic.name.as_deref());
+        match device.and_then(ibverbs::max_mr_size) {
+            Some(bytes) => MaxMrSize { any: Some(bytes), remote_write: Some(bytes), source: "ibv_query_device" },
+            None => MaxMrSize::by_provider(&facts.provider),
+        }
+    }
+
+    /// | provider | access | bytes | source |
+    /// |---|---|---|---|
+    /// | efa | with remote write | 4 GiB | 2^20 pages in one such registration, of 4 KiB where nothing else is known (ofiwg/libfabric#10402) |
+    /// | others | any | no known limit | |
+    fn by_provider(provider: &str) -> MaxMrSize {
+        match provider.split(';').next() {
+            Some("efa") => MaxMrSize { any: None, remote_write: Some(4 << 30), source: "table of providers" },
+            _ => MaxMrSize { any: None, remote_write: None, source: "no limit known" },
+        }
+    }
+
+    /// The limit for this access.
+    pub(crate) fn of_access(&self, access: Access) -> Option<u64> {
+        if access.contains(Access::REMOTE_WRITE) { self.remote_write } else { self.any }
+    }
+
+    /// The limit whatever the access: what a plan has to observe.
+    pub(crate) fn least(&self) -> Option<u64> {
+        self.any.into_iter().chain(self.remote_write).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn efa_limits_only_what_peers_may_write() {
+        let efa = MaxMrSize::by_provider("efa");
+        assert_eq!(efa.of_access(Access::FULL), Some(4 << 30));
+        assert_eq!(efa.of_access(Access::REMOTE_READ | Access::LOCAL_WRITE), None);
+        assert_eq!(efa.least(), Some(4 << 30));
+        assert_eq!(MaxMrSize::by_provider("verbs;ofi_rxm").least(), None);
+    }
+}
