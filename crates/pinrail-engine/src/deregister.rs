@@ -91,7 +91,7 @@ pub struct StillRegistered {
     /// Why, in dispatch order.
     pub failed: Vec<StepFailure>,
     /// Where the time went.
-    pub report: Box<Report>,
+    pub report: Report,
 }
 
 impl std::fmt::Display for StillRegistered {
@@ -123,5 +123,5 @@ pub(crate) fn run(registration: Registration, order: impl DeregisterOrder) -> Re
     }
     failed.sort_by_key(|failure| failure.seq);
     let registration = Registration::new(plan, registrar, work.mrs.settled(), threads_max, registered);
-    Err(Box::new(StillRegistered { registration, failed, report: Box::new(report) }))
+    Err(Box::new(StillRegistered { registration, failed, report }))
 }

@@ -74,7 +74,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure`]; what was registered is undone unless [`OnFailure::KeepComplete`] was asked for.
-    pub fn register(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Registration, Failure> {
+    pub fn register(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Registration, Box<Failure>> {
         let plan = plan.into();
         let refused = |refusal| Failure::refused(refusal, plan.tasks());
         self.preflight(&plan).map_err(refused)?;
@@ -86,7 +86,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure`] with [`Reason::Refused`](crate::Reason::Refused) when it cannot begin; later failures are the handle's to tell.
-    pub fn start(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Handle, Failure> {
+    pub fn start(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Handle, Box<Failure>> {
         let plan = plan.into();
         let tasks = plan.tasks();
         self.preflight(&plan).map_err(|refusal| Failure::refused(refusal, tasks))?;

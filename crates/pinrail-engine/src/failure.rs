@@ -18,11 +18,11 @@ pub struct Failure {
     /// MRs that were registered and deregistered again.
     pub rolled_back: u64,
     /// MRs that could not be deregistered: kept live with their memory. Dropping them leaks both, on purpose.
-    pub quarantine: Option<Box<Registration>>,
+    pub quarantine: Option<Registration>,
     /// With [`OnFailure::KeepComplete`](crate::OnFailure::KeepComplete): the buffers that are wholly registered.
-    pub kept: Option<Box<Registration>>,
+    pub kept: Option<Registration>,
     /// Where the time went; `None` when nothing was begun.
-    pub report: Option<Box<Report>>,
+    pub report: Option<Report>,
 }
 
 /// Why a batch was not registered.
@@ -143,8 +143,8 @@ impl Refusal {
 }
 
 impl Failure {
-    pub(crate) fn refused(refusal: Refusal, tasks: u64) -> Failure {
-        Failure {
+    pub(crate) fn refused(refusal: Refusal, tasks: u64) -> Box<Failure> {
+        Box::new(Failure {
             reason: Reason::Refused(refusal),
             failed: Vec::new(),
             not_attempted: tasks,
@@ -152,7 +152,7 @@ impl Failure {
             quarantine: None,
             kept: None,
             report: None,
-        }
+        })
     }
 
     /// The failure as a user meets it.

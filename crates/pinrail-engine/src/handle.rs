@@ -22,12 +22,12 @@ pub struct Canceller(Arc<Control>);
 
 #[derive(Default)]
 pub(crate) struct Slot {
-    result: Mutex<Option<Result<Registration, Failure>>>,
+    result: Mutex<Option<Result<Registration, Box<Failure>>>>,
     filled: Condvar,
 }
 
 impl Slot {
-    pub(crate) fn fill(&self, result: Result<Registration, Failure>) {
+    pub(crate) fn fill(&self, result: Result<Registration, Box<Failure>>) {
         *lock(&self.result) = Some(result);
         self.filled.notify_all();
     }
@@ -54,7 +54,7 @@ impl Handle {
     ///
     /// # Errors
     /// As [`Engine::register`](crate::Engine::register).
-    pub fn wait(self) -> Result<Registration, Failure> {
+    pub fn wait(self) -> Result<Registration, Box<Failure>> {
         let mut result = lock(&self.result.result);
         loop {
             match result.take() {

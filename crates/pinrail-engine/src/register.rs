@@ -81,7 +81,7 @@ pub(crate) fn register(
     prepare: Arc<dyn Prepare>,
     control: Arc<Control>,
     options: &Options,
-) -> Result<Registration, Failure> {
+) -> Result<Registration, Box<Failure>> {
     let clock = Clock::start();
     let work = Arc::new(Registering {
         sources: plan.chunk_ids().map(|_| OnceLock::new()).collect(),
@@ -113,7 +113,7 @@ pub(crate) fn register(
 }
 
 /// Deregisters in reverse dispatch order what the caller does not keep.
-fn undo(registration: Registration, reason: Reason, failed: Vec<StepFailure>, on_failure: OnFailure) -> Failure {
+fn undo(registration: Registration, reason: Reason, failed: Vec<StepFailure>, on_failure: OnFailure) -> Box<Failure> {
     let report = registration.report().clone();
     let kept_buffers: BTreeSet<BufferId> = match (on_failure, &reason) {
         (OnFailure::KeepComplete, Reason::Step(_)) => registration.complete_buffers().collect(),
@@ -123,10 +123,10 @@ fn undo(registration: Registration, reason: Reason, failed: Vec<StepFailure>, on
     let not_attempted = registration.plan().tasks() - attempted;
     let (kept, rest) = registration.split(|buffer| kept_buffers.contains(&buffer));
     let before = rest.live();
-    let left = deregister::run(rest, InReverse(&report)).err().map(|still| Box::new(still.registration));
+    let left = deregister::run(rest, InReverse(&report)).err().map(|still| still.registration);
     let rolled_back = before - left.as_ref().map_or(0, |left| left.live());
-    let kept = (kept.live() > 0).then(|| Box::new(kept));
-    Failure { reason, failed, not_attempted, rolled_back, quarantine: left, kept, report: Some(Box::new(report)) }
+    let kept = (kept.live() > 0).then_some(kept);
+    Box::new(Failure { reason, failed, not_attempted, rolled_back, quarantine: left, kept, report: Some(report) })
 }
 
 fn attempted(record: &[crate::Handout], steps: &Steps) -> u64 {

@@ -186,15 +186,13 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if let Some(inner) = self.inner.take() {
-            if !inner.mrs.live(&inner.plan).is_empty() {
-                // What fails is leaked by the MRs themselves: their own drop keeps pin and memory together.
-                let rest = deregister::run(Registration { inner: Some(inner) }, InCallersOrder);
-                if let Err(still) = rest {
-                    let (.., mrs, _, _) = still.registration.into_parts();
-                    drop(mrs);
-                }
-            }
+        let Some(inner) = self.inner.take() else { return };
+        if inner.mrs.live(&inner.plan).is_empty() {
+            return;
+        }
+        if let Err(still) = deregister::run(Registration { inner: Some(inner) }, InCallersOrder) {
+            // Taken apart, so that it is not tried for ever: an MR that is dropped live keeps its pin and its memory.
+            drop(still.registration.into_parts());
         }
     }
 }
