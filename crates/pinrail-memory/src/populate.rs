@@ -240,7 +240,9 @@ fn cause(slice: Extent, advice: Advice, error: &io::Error) -> Cause {
             Ok(()) if matches!(errno, Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM)) => {
                 Cause::Exhausted { what: format!("no memory for {slice} (RAM, or a memory control group)") }
             }
-            Ok(()) => Cause::Other { what: format!("{slice}: {error}; it is mapped and its protection allows the access") },
+            Ok(()) => {
+                Cause::Other { what: format!("{slice}: {error}, although it is mapped and its protection allows the access") }
+            }
         },
         Err(unread) => Cause::Other { what: format!("{slice}: {error}; its mappings cannot be read ({unread})") },
     }
