@@ -21,6 +21,8 @@ mod state;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 use pinrail_core::{Limits, StepId, Steps, WorkerId};
 use pinrail_policy::{Control, ControllerReport, Tick};

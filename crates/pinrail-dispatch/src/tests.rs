@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU32;
 
+use crate::testing::{Op, Shape, run_beside_oracle};
+use crate::{Dispatch, Outcome, Seen, Stop, Take, Wake};
 use pinrail_core::{Kind, Limits, RailId, StepId, StepWhat, WorkerId};
-use pinrail_dispatch::testing::{Op, Shape, run_beside_oracle};
-use pinrail_dispatch::{Dispatch, Outcome, Seen, Stop, Take, Wake};
 use pinrail_policy::{Control, Controller, ControllerReport, Finished, Tick};
 use proptest::prelude::*;
 
