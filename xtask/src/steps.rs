@@ -135,8 +135,12 @@ fn tail(log: &Path) -> Result<String> {
 fn table(ended: &[Ended]) -> String {
     let width = ended.iter().map(|step| step.name.len()).max().unwrap_or(0);
     let rows = ended.iter().map(|step| {
-        let counts = step.counts.iter().map(|count| format!("  {count}")).collect::<String>();
-        format!("{:width$}  {:>12}  {}{counts}\n", step.name, clock::shown(step.took), step.verdict)
+        let mut notes = step.counts.clone();
+        if step.verdict == Verdict::Failed {
+            notes.push(step.log.display().to_string());
+        }
+        let row = format!("{:width$}  {:>12}  {}  {}", step.name, clock::shown(step.took), step.verdict, notes.join("  "));
+        row.trim_end().to_owned() + "\n"
     });
     let total = clock::shown(ended.iter().map(|step| step.took).sum());
     rows.collect::<String>() + &format!("{:width$}  {total:>12}\n", "all")
@@ -204,6 +208,13 @@ mod tests {
         let ended = run_one(&Step { name: "fuzz", work: Work::Absent("fuzz/Cargo.toml") }, folder.clone()).unwrap();
         assert_eq!(ended.verdict, Verdict::Absent);
         assert_eq!(table(&[ended]), "fuzz         0.0 s  absent\nall          0.0 s\n");
+    }
+
+    #[test]
+    fn the_table_leads_to_the_log_of_what_failed() {
+        let (took, log) = (Duration::from_secs(2), PathBuf::from("target/docs.log"));
+        let ended = [Ended { name: "docs", verdict: Verdict::Failed, took, counts: Vec::new(), log }];
+        assert!(table(&ended).starts_with("docs         2.0 s  FAILED  target/docs.log\n"));
     }
 
     #[test]
