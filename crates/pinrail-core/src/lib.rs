@@ -1,7 +1,4 @@
-//! Vocabulary and contracts of Pinrail.
-//!
-//! Every other crate speaks in the types of this one: a [`Buffer`] lies in a [`Memory`], a plan cuts it into chunks,
-//! a [`Registrar`] turns one [`Chunk`] on one [`Rail`] into an [`Mr`], and a [`Machine`] says which rails are near.
+#![doc = include_str!("../README.md")]
 //!
 //! # Decisions
 //!
@@ -11,19 +8,6 @@
 //!   that made it. One dropped without that leaks its pin *and* its memory: a leak, never a dangling key.
 //! - **A topology is data.** [`Machine`] is a plain value with a text form (feature `files`), so that placement is
 //!   tested on machines nobody here owns.
-//!
-//! # Example
-//!
-//! ```
-//! use pinrail_core::{Access, Buffer, Memory, Place};
-//!
-//! // A buffer of 1 MiB that exists only on paper: plans and simulations need no bytes.
-//! let memory = Memory::imagined(0x7f00_0000_0000, 1 << 20)?;
-//! let buffer = Buffer::new("weights", memory, 0..1 << 20)?.with_access(Access::LOCAL_WRITE | Access::REMOTE_READ);
-//! assert_eq!(buffer.len(), 1 << 20);
-//! assert_eq!(buffer.place, Place::Host);
-//! # Ok::<(), pinrail_core::ExtentError>(())
-//! ```
 //!
 //! # Not here
 //!
