@@ -22,7 +22,9 @@ fn attribute(tree: &Tree, package: &Package, allowed: Unsafe) -> Vec<String> {
     };
     let says = |root: &&String| {
         let code = source::code_of(tree.text(root).unwrap_or_default());
-        source::attributes(&code).any(|(at, attribute)| attribute == wanted && code[at..].starts_with("#!"))
+        // What forbids it denies it too.
+        let enough = [wanted, "forbid(unsafe_code)"];
+        source::attributes(&code).any(|(at, attribute)| enough.contains(&attribute) && code[at..].starts_with("#!"))
     };
     package.crate_roots.iter().filter(|root| !says(root)).map(|root| format!("{root} does not say #![{wanted}]")).collect()
 }
@@ -97,6 +99,8 @@ mod tests {
         let lib = ("crates/pinrail-engine/src/lib.rs", "#![deny(unsafe_code)]");
         let one = ("crates/pinrail-engine/src/raw.rs", "unsafe fn f() {}");
         let two = ("crates/pinrail-engine/src/run.rs", "unsafe fn g() {}");
+        let none = ("crates/pinrail-engine/src/lib.rs", "#![forbid(unsafe_code)]");
+        assert_eq!(check(&Tree::of(&[none]).with("pinrail-engine")), [""; 0]);
         assert_eq!(check(&Tree::of(&[lib, one]).with("pinrail-engine")), [""; 0]);
         assert_eq!(
             check(&Tree::of(&[lib, one, two]).with("pinrail-engine")),
