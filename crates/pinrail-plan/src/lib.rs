@@ -20,6 +20,8 @@ mod json;
 mod needs;
 mod plan;
 mod seams;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod validate;
 
 pub use chunk::PlannedChunk;

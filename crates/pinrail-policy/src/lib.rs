@@ -23,6 +23,8 @@ mod policy;
 mod prefault;
 mod rails;
 pub mod spec;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use concurrency::capped::Capped;
 pub use concurrency::unbounded::Unbounded;
