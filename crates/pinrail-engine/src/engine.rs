@@ -94,7 +94,7 @@ impl Engine {
         let slot = Arc::new(Slot::default());
         let handle = Handle::new(Arc::clone(&control), Arc::clone(&slot));
         let (registrar, prepare, options) = (Arc::clone(&self.registrar), Arc::clone(&self.prepare), *options);
-        let run = move || slot.fill(register::register(plan, registrar, prepare, control, &options));
+        let run = move || slot.fill(|| register::register(plan, registrar, prepare, control, &options));
         match thread::Builder::new().name("pinrail-0".to_owned()).spawn(run) {
             Ok(_) => Ok(handle),
             Err(no_thread) => Err(Failure::refused(Refusal::Host(no_thread), tasks)),
