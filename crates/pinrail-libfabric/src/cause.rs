@@ -2,7 +2,7 @@
 
 use pinrail_core::{Cause, Chunk, DeregisterError, Extent, RegisterError};
 
-use crate::domain::Domain;
+use crate::domain::{Domain, ENOKEY};
 use crate::ffi::Failed;
 
 /// The addresses of a chunk that can be registered: not empty, inside its memory, and with bytes behind them.
@@ -31,6 +31,9 @@ pub(crate) fn of_register(failed: Failed, domain: &Domain, chunk: &Chunk<'_>) ->
             Cause::NotSupported { what: format!("provider {provider} of this libfabric registers no dma-buf") }
         }
         libc::EOPNOTSUPP | libc::ENOSYS => Cause::NotSupported { what: format!("provider {provider}: {}", failed.text()) },
+        ENOKEY => Cause::Exhausted {
+            what: "the keys tried are in use by others on this domain: leave a range of keys to Pinrail alone".to_owned(),
+        },
         libc::ENOMEM | libc::ENOSPC => Cause::Exhausted { what: format!("provider {provider}: {}", failed.text()) },
         _ => Cause::Other { what: format!("provider {provider}: {}", failed.text()) },
     };

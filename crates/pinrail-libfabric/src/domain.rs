@@ -82,13 +82,18 @@ const KEYS_TRIED: usize = 16;
 impl Domain {
     /// Opens fabric and domain.
     pub(crate) fn open(info: Info) -> Result<Domain, OpenError> {
-        let facts = info.facts();
-        check_facts(&facts)?;
         // SAFETY: a complete entry from fi_getinfo.
         let attr = unsafe { (*info.as_ptr()).fabric_attr };
         // SAFETY: the entry's own fabric attributes; the context may be null.
         let fabric = Owned::open("fi_fabric", |made| unsafe { fi::fi_fabric(attr, made, std::ptr::null_mut()) })?;
-        // SAFETY: the fabric was just opened from the same entry; the context may be null.
+        Domain::on_fabric(fabric, info)
+    }
+
+    /// Opens a domain of an open fabric.
+    pub(crate) fn on_fabric(fabric: Owned<fi::fid_fabric>, info: Info) -> Result<Domain, OpenError> {
+        let facts = info.facts();
+        check_facts(&facts)?;
+        // SAFETY: the fabric was opened from the same entry; the context may be null.
         let domain = Owned::open("fi_domain", |made| unsafe {
             fi::fi_domain(fabric.as_ptr(), info.as_ptr(), made, std::ptr::null_mut())
         })?;

@@ -28,6 +28,8 @@ mod limits;
 mod pair;
 mod rails;
 mod sysfs;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
