@@ -40,13 +40,17 @@ fn ok(api: &str, returned: i32) {
 impl Opened {
     pub(crate) fn of(provider: &str) -> Opened {
         // SAFETY: no preconditions.
-        let hints = unsafe { &mut *fi::fi_allocinfo() };
+        let hints = unsafe { fi::fi_allocinfo() };
+        // SAFETY: fresh and ours alone.
+        let hints = unsafe { hints.as_mut() }.expect("memory for an entry");
         hints.caps = u64::from(fi::FI_RMA);
         // SAFETY: allocated with the entry.
         unsafe { (*hints.ep_attr).type_ = fi::fi_ep_type_FI_EP_RDM };
         let name = CString::new(provider).unwrap();
-        // SAFETY: as above; the copy is freed with the entry.
-        unsafe { (*hints.fabric_attr).prov_name = libc::strdup(name.as_ptr()) };
+        // SAFETY: a NUL-terminated string; the copy is freed with the entry.
+        let name = unsafe { libc::strdup(name.as_ptr()) };
+        // SAFETY: as above.
+        unsafe { (*hints.fabric_attr).prov_name = name };
         // SAFETY: as above.
         unsafe { (*hints.domain_attr).threading = fi::fi_threading_FI_THREAD_SAFE };
         // SAFETY: as above.
@@ -100,6 +104,7 @@ impl Ends {
     }
 
     /// Writes `bytes` to the far end's memory: `at` and `key` are the remote ones.
+    #[allow(clippy::disallowed_methods, reason = "a test waits for so long and no longer")]
     pub(crate) fn write(&self, bytes: &'static [u8], at: u64, key: u64, wait: Duration) -> Ended {
         let started = Instant::now();
         let (ep, context) = (self.near.ep, std::ptr::null_mut::<c_void>());
