@@ -30,6 +30,8 @@ pub enum Place {
     Host,
     /// Host memory that is, or shall be, on this NUMA node.
     HostNode(NodeId),
+    /// Host memory whose pages lie on several nodes.
+    HostMixed,
     /// Memory of the GPU at this PCI address.
     Gpu(PciAddress),
 }
@@ -53,6 +55,12 @@ impl Buffer {
     #[must_use]
     pub fn with_access(self, access: Access) -> Buffer {
         Buffer { access, ..self }
+    }
+
+    /// The same buffer in another place.
+    #[must_use]
+    pub fn with_place(self, place: Place) -> Buffer {
+        Buffer { place, ..self }
     }
 
     /// Its bytes, as offsets into its memory.
@@ -80,6 +88,7 @@ impl fmt::Display for Place {
         match self {
             Place::Host => f.write_str("host"),
             Place::HostNode(node) => write!(f, "host:{}", node.0),
+            Place::HostMixed => f.write_str("host:mixed"),
             Place::Gpu(pci) => write!(f, "gpu:{pci}"),
         }
     }

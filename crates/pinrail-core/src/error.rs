@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::RailId;
+use crate::{ExtentError, RailId};
 
 /// What kind of failure this is: the stable word of the command line's JSON, and what a caller branches on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -192,6 +192,9 @@ pub enum Cause {
         /// True where the kernel charges the user rather than the process.
         others_unknown: bool,
     },
+    /// The chunk's range is none: of no bytes, or outside its memory.
+    #[error(transparent)]
+    Extent(#[from] ExtentError),
     /// The rail's page entries.
     #[error("the rail maps at most {limit} pages in all and {need} are needed")]
     PageBudget {
@@ -326,6 +329,9 @@ impl Cause {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Cause::Memlock { .. } => ErrorKind::Memlock,
+            Cause::Extent(ExtentError::ZeroLength) => ErrorKind::ZeroLength,
+            Cause::Extent(ExtentError::Wrap { .. }) => ErrorKind::Wrap,
+            Cause::Extent(ExtentError::Outside { .. }) => ErrorKind::Batch,
             Cause::PageBudget { .. } => ErrorKind::PageBudget,
             Cause::MrCount { .. } => ErrorKind::MrCount,
             Cause::MrSize { .. } => ErrorKind::MrSize,

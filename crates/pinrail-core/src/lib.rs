@@ -1,7 +1,4 @@
-//! Vocabulary and contracts of Pinrail.
-//!
-//! Every other crate speaks in the types of this one: a [`Buffer`] lies in a [`Memory`], a plan cuts it into chunks,
-//! a [`Registrar`] turns one [`Chunk`] on one [`Rail`] into an [`Mr`], and a [`Machine`] says which rails are near.
+#![doc = include_str!("../README.md")]
 //!
 //! # Decisions
 //!
@@ -12,19 +9,6 @@
 //! - **A topology is data.** [`Machine`] is a plain value with a text form (feature `files`), so that placement is
 //!   tested on machines nobody here owns.
 //!
-//! # Example
-//!
-//! ```
-//! use pinrail_core::{Access, Buffer, Memory, Place};
-//!
-//! // A buffer of 1 MiB that exists only on paper: plans and simulations need no bytes.
-//! let memory = Memory::imagined(0x7f00_0000_0000, 1 << 20)?;
-//! let buffer = Buffer::new("weights", memory, 0..1 << 20)?.with_access(Access::LOCAL_WRITE | Access::REMOTE_READ);
-//! assert_eq!(buffer.len(), 1 << 20);
-//! assert_eq!(buffer.place, Place::Host);
-//! # Ok::<(), pinrail_core::ExtentError>(())
-//! ```
-//!
 //! # Not here
 //!
 //! No clock, no thread, no I/O, no policy. The only unsafe code is in [`memory`].
@@ -32,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+pub mod batch;
 mod buffer;
 mod error;
 mod extent;
@@ -54,7 +39,9 @@ pub use buffer::{Buffer, Place};
 pub use error::{Cause, DeregisterError, Diagnosis, ErrorKind, MoveError, PrepareError, RegisterError, errno_name};
 pub use extent::{Extent, ExtentError};
 pub use id::{BufferId, ChunkId, NodeId, RailId, StepId, WorkerId};
-pub use machine::{DevicePath, Gpu, Machine, MachineError, NumaNode, PathClass, PinsCounted, Rail, RailLimits, RailState};
+pub use machine::{
+    Attachment, DevicePath, Gpu, Machine, MachineError, NumaNode, PathClass, PinsCounted, Rail, RailLimits, RailState,
+};
 pub use memory::{Memory, StableMemory};
 pub use mr::{Chunk, Keys, Mr, Source};
 pub use pci::{ParsePciError, PciAddress};

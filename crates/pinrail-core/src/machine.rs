@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use crate::{Access, NodeId, PciAddress, RailId};
@@ -20,13 +21,18 @@ pub struct Machine {
 pub struct Rail {
     /// Its name, unique on the machine.
     pub name: String,
-    /// Its PCI function; `None` for software rails.
+    /// Its PCI function; of a software rail that of the network device below it, where there is one.
     pub pci: Option<PciAddress>,
     /// Its NUMA node; `None` when unknown (the operating system's -1 is unknown, never node 0).
     pub node: Option<NodeId>,
-    /// The PCI bridges above it, outermost first: the host bridge, then each switch.
+    /// The PCI bridges above it, outermost first, named as one likes: the host bridge, the root port and, for each switch
+    /// on the way, its upstream and its downstream port, as `lspci -t` and sysfs show them. Devices whose bridges are the
+    /// same are at one switch or one port, so a file written by hand may name a switch once and leave out its ports,
+    /// unless another switch is below it.
     pub bridges: Vec<String>,
-    /// Its speed in megabits a second, where known.
+    /// The physical function that this is a virtual function of, where it is one: they share a port.
+    pub vf_of: Option<PciAddress>,
+    /// Its speed in megabits a second, where known; ports of one device and virtual functions state the whole.
     pub mbps: Option<u64>,
     /// Whether its port is up.
     pub state: RailState,
@@ -65,6 +71,19 @@ pub struct RailLimits {
     pub max_pages: Option<u64>,
 }
 
+impl RailLimits {
+    /// The smaller of the two, limit by limit.
+    #[must_use]
+    pub fn least(self, other: RailLimits) -> RailLimits {
+        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        RailLimits {
+            max_mr_size: least(self.max_mr_size, other.max_mr_size),
+            max_mrs: least(self.max_mrs, other.max_mrs),
+            max_pages: least(self.max_pages, other.max_pages),
+        }
+    }
+}
+
 /// Whose memlock budget a rail's pins count against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PinsCounted {
@@ -100,7 +119,7 @@ pub struct Gpu {
     pub pci: PciAddress,
     /// Its NUMA node; `None` when unknown.
     pub node: Option<NodeId>,
-    /// The PCI bridges above it, outermost first.
+    /// The PCI bridges above it, outermost first: see [`Rail::bridges`].
     pub bridges: Vec<String>,
 }
 
@@ -111,12 +130,21 @@ pub struct NumaNode {
     pub id: NodeId,
 }
 
+/// Where a device is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment<'m> {
+    /// The PCI bridges above it, outermost first.
+    pub bridges: &'m [String],
+    /// Its NUMA node; `None` when unknown.
+    pub node: Option<NodeId>,
+}
+
 /// How near two devices are, as `nvidia-smi topo -m` defines it; nearer is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathClass {
-    /// At most one PCI bridge between them.
+    /// Through one PCI switch, or below one port.
     Pix,
-    /// Several PCI bridges, without the host bridge.
+    /// Through several PCI switches, without the host bridge.
     Pxb,
     /// Through one host bridge.
     Phb,
@@ -127,6 +155,25 @@ pub enum PathClass {
 }
 
 impl PathClass {
+    /// Walks up from both devices to the bridge they share, however deep the tree is; `None` where they share none and
+    /// not both nodes are known.
+    ///
+    /// Below the shared bridge at most one more lies above either device when that bridge is a switch: the switch's own
+    /// downstream port. A second switch adds two, its upstream and its downstream port.
+    #[must_use]
+    pub fn between(a: Attachment<'_>, b: Attachment<'_>) -> Option<PathClass> {
+        let shared = a.bridges.iter().zip(b.bridges).take_while(|(a, b)| a == b).count();
+        let below = a.bridges.len().max(b.bridges.len()) - shared;
+        match shared {
+            0 => match (a.node, b.node) {
+                (Some(a), Some(b)) => Some(if a == b { PathClass::Node } else { PathClass::Sys }),
+                _ => None,
+            },
+            1 => Some(PathClass::Phb),
+            _ => Some(if below <= 1 { PathClass::Pix } else { PathClass::Pxb }),
+        }
+    }
+
     /// The class by its name in `nvidia-smi topo -m`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -191,6 +238,7 @@ impl Rail {
             pci: None,
             node: None,
             bridges: Vec::new(),
+            vf_of: None,
             mbps: None,
             state: RailState::Unknown,
             limits: RailLimits::default(),
@@ -201,16 +249,34 @@ impl Rail {
         }
     }
 
+    /// Where it is attached.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment<'_> {
+        Attachment { bridges: &self.bridges, node: self.node }
+    }
+
+    /// The device whose bandwidth it shares with its other ports and with virtual functions: the domain, bus and device
+    /// number of its physical function. `None` without a PCI function: then it shares nothing.
+    #[must_use]
+    pub fn card(&self) -> Option<(u32, u8, u8)> {
+        self.vf_of.or(self.pci).map(PciAddress::card)
+    }
+
     /// Takes over what a provider says of the same rail; of two limits the smaller holds.
     pub fn tighten(&mut self, provider: &Rail) {
-        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-        self.limits.max_mr_size = least(self.limits.max_mr_size, provider.limits.max_mr_size);
-        self.limits.max_mrs = least(self.limits.max_mrs, provider.limits.max_mrs);
-        self.limits.max_pages = least(self.limits.max_pages, provider.limits.max_pages);
+        self.limits = self.limits.least(provider.limits);
         self.access &= provider.access;
         self.pins = provider.pins;
         self.device = provider.device;
         self.calls_in_parallel = self.calls_in_parallel.min(provider.calls_in_parallel);
+    }
+}
+
+impl Gpu {
+    /// Where it is attached.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment<'_> {
+        Attachment { bridges: &self.bridges, node: self.node }
     }
 }
 
@@ -282,8 +348,7 @@ impl Machine {
     /// How near a rail and a GPU are; `None` where neither a common bridge nor both nodes are known.
     #[must_use]
     pub fn path(&self, rail: RailId, gpu: &Gpu) -> Option<PathClass> {
-        let rail = &self.rails[rail.index()];
-        path((&rail.bridges, rail.node), (&gpu.bridges, gpu.node))
+        PathClass::between(self.rails[rail.index()].attachment(), gpu.attachment())
     }
 
     /// How near a rail and a NUMA node are: `Node` or `Sys`; `None` where the rail's node is unknown.
@@ -292,19 +357,20 @@ impl Machine {
         let at = self.rails[rail.index()].node?;
         Some(if at == node { PathClass::Node } else { PathClass::Sys })
     }
-}
 
-/// Walks up from both devices to the bridge they share, however deep the tree is.
-fn path(a: (&[String], Option<NodeId>), b: (&[String], Option<NodeId>)) -> Option<PathClass> {
-    let shared = a.0.iter().zip(b.0).take_while(|(a, b)| a == b).count();
-    match shared {
-        0 => match (a.1, b.1) {
-            (Some(a), Some(b)) => Some(if a == b { PathClass::Node } else { PathClass::Sys }),
-            _ => None,
-        },
-        1 => Some(PathClass::Phb),
-        _ if a.0.len() == shared && b.0.len() == shared => Some(PathClass::Pix),
-        _ => Some(PathClass::Pxb),
+    /// Megabits a second that these rails reach together, a device with several ports or functions counted once, at its
+    /// fastest. `None` where the speed of one is not known: a sum without it would be too small.
+    #[must_use]
+    pub fn mbps(&self, rails: &[RailId]) -> Option<u64> {
+        let mut devices = BTreeMap::new();
+        for &rail in rails {
+            let Rail { mbps, .. } = self.rails[rail.index()];
+            // Rails without a PCI function are devices of their own.
+            let device = self.rails[rail.index()].card().ok_or(rail);
+            let fastest = devices.entry(device).or_insert(0);
+            *fastest = mbps?.max(*fastest);
+        }
+        devices.values().try_fold(0, |sum: u64, mbps| sum.checked_add(*mbps))
     }
 }
 
@@ -333,7 +399,14 @@ mod tests {
             |rail: (Option<u32>, &[&str]), to: (Option<u32>, &[&str])| machine(rail.0, rail.1).path(RailId(0), &gpu(to.0, to.1));
         let at: &[&str] = &["hb0", "sw0"];
         assert_eq!(near((Some(0), at), (Some(0), at)), Some(PathClass::Pix));
-        assert_eq!(near((Some(0), at), (Some(0), &["hb0", "sw0", "sw1"])), Some(PathClass::Pxb));
+        let port: &[&str] = &["hb0", "root", "sw0", "sw0.1"];
+        assert_eq!(
+            near((Some(0), port), (Some(0), &["hb0", "root", "sw0", "sw0.2"])),
+            Some(PathClass::Pix),
+            "two ports of one switch"
+        );
+        assert_eq!(near((Some(0), port), (Some(0), &["hb0", "root", "sw0", "sw0.2", "sw1", "sw1.1"])), Some(PathClass::Pxb));
+        assert_eq!(near((Some(0), port), (Some(0), &["hb0", "root2", "sw0", "sw0.1"])), Some(PathClass::Phb));
         assert_eq!(near((Some(0), at), (Some(0), &["hb0", "sw9"])), Some(PathClass::Phb));
         assert_eq!(near((Some(0), at), (Some(0), &["hb1", "sw0"])), Some(PathClass::Node));
         assert_eq!(near((Some(0), at), (Some(1), &["hb1"])), Some(PathClass::Sys));
@@ -361,6 +434,26 @@ mod tests {
         assert_eq!(machine.rail_by_name("rail1"), Some(RailId(1)));
         assert_eq!(machine.rail_by_name("4F:00.0"), Some(RailId(2)));
         assert_eq!(machine.rail_by_name("rail3"), None);
+    }
+
+    #[test]
+    fn the_bandwidth_of_a_device_is_counted_once() {
+        let mut machine = Machine::of_rails(4);
+        for (rail, pci) in machine.rails.iter_mut().zip(["4f:00.0", "4f:00.1", "50:00.0", "50:02.3"]) {
+            rail.pci = Some(pci.parse().unwrap());
+            rail.mbps = Some(100_000);
+        }
+        let all: Vec<RailId> = machine.ids().collect();
+        assert_eq!(machine.mbps(&all), Some(300_000), "two ports of 4f:00");
+        machine.rails[3].vf_of = machine.rails[2].pci;
+        assert_eq!(machine.mbps(&all), Some(200_000), "50:02.3 is a virtual function of 50:00.0");
+        machine.rails[0].mbps = None;
+        assert_eq!(machine.mbps(&all), None);
+        assert_eq!(machine.mbps(&all[1..]), Some(200_000));
+        assert_eq!(machine.mbps(&[]), Some(0));
+        let mut software = Machine::of_rails(2);
+        software.rails.iter_mut().for_each(|rail| rail.mbps = Some(10));
+        assert_eq!(software.mbps(&[RailId(0), RailId(1)]), Some(20));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{Access, Extent, Memory, RailId};
+use crate::{Access, Extent, ExtentError, Memory, RailId};
 
 /// What one MR per rail covers, as a [`Registrar`](crate::Registrar) sees it.
 #[derive(Clone, Debug)]
@@ -23,11 +23,29 @@ pub struct Chunk<'p> {
 }
 
 impl Chunk<'_> {
+    /// The addresses to register, checked: a backend asks this first, because safe code can write any range here and
+    /// a provider would take one outside the memory.
+    ///
+    /// # Errors
+    /// [`ExtentError::ZeroLength`] for an empty range, [`ExtentError::Outside`] for one outside the memory.
+    pub fn check(&self) -> Result<Extent, ExtentError> {
+        let (Range { start, end }, len) = (self.range.clone(), self.memory.len());
+        if start >= end {
+            return Err(ExtentError::ZeroLength);
+        }
+        if end > len {
+            return Err(ExtentError::Outside { start, end, len });
+        }
+        Extent::new(self.memory.extent().start() + start, end - start)
+    }
+
     /// The addresses to register.
+    ///
+    /// # Panics
+    /// Where [`Chunk::check`] fails.
     #[must_use]
     pub fn extent(&self) -> Extent {
-        Extent::new(self.memory.extent().start() + self.range.start, self.range.end - self.range.start)
-            .expect("a chunk is not empty and lies inside its memory")
+        self.check().expect("a chunk is not empty and lies inside its memory")
     }
 }
 
@@ -159,6 +177,16 @@ mod tests {
         assert_eq!(mr.retire::<Token>(), None);
         assert_eq!(mr.token::<Token>(), None);
         assert_eq!(mr.extent().range(), 0x1010..0x1020);
+    }
+
+    #[test]
+    fn a_range_outside_its_memory_is_no_chunk() {
+        let memory = Memory::imagined(0x1000, 64).unwrap();
+        let check = |range| Chunk { memory: &memory, range, access: Access::FULL, source: &Source::Address }.check();
+        assert_eq!(check(8..8), Err(ExtentError::ZeroLength));
+        assert_eq!(check(0..65), Err(ExtentError::Outside { start: 0, end: 65, len: 64 }));
+        assert_eq!(check(u64::MAX - 1..u64::MAX), Err(ExtentError::Outside { start: u64::MAX - 1, end: u64::MAX, len: 64 }));
+        assert_eq!(check(60..64), Extent::new(0x103c, 4));
     }
 
     #[test]

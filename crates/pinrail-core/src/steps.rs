@@ -232,6 +232,14 @@ impl Steps {
         StepId(self.firsts[group])
     }
 
+    /// How many steps a group has.
+    #[must_use]
+    pub fn len_of(&self, group: usize) -> u32 {
+        let end = self.firsts.get(group + 1).map_or(self.group_of.len() as u64, |&next| next.into());
+        // `push` refused what does not fit.
+        u32::try_from(end - u64::from(self.firsts[group])).unwrap_or(u32::MAX)
+    }
+
     /// The group a step belongs to, and its place within.
     ///
     /// # Panics

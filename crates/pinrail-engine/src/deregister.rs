@@ -1,0 +1,127 @@
+//! Deregisters what is live: everything is tried, whatever fails.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use pinrail_core::{ChunkId, Group, Kind, RailId, Registrar, StepWhat, Steps, StepsError};
+use pinrail_dispatch::{Dispatch, Outcome};
+use pinrail_plan::Plan;
+
+use crate::calls;
+use crate::clock::Clock;
+use crate::failure::{StepError, StepFailure};
+use crate::registration::Registration;
+use crate::report::Report;
+use crate::run::{self, Control, Work};
+use crate::sync::{Mutex, lock};
+use crate::table::{Mrs, SharedMrs};
+
+struct Deregistering {
+    plan: Arc<Plan>,
+    registrar: Arc<dyn Registrar>,
+    mrs: SharedMrs,
+    failed: Mutex<Vec<StepFailure>>,
+}
+
+impl Work for Deregistering {
+    fn step(&self, what: StepWhat, seq: u64, control: &Control) -> Outcome {
+        let StepWhat::Task { chunk, rail, .. } = what else { return Outcome::Done };
+        let Some(mut mr) = self.mrs.take(&self.plan, chunk, rail) else { return Outcome::Done };
+        match calls::deregister(self.registrar.as_ref(), &mut mr, control) {
+            Ok(()) => Outcome::Done,
+            Err(error) => {
+                self.mrs.put(&self.plan, chunk, rail, mr);
+                let buffer = self.plan.buffers()[self.plan.chunks()[chunk.index()].buffer.index()].name.to_string();
+                let rail = Some((rail, self.plan.rails()[rail.index()].name.clone()));
+                lock(&self.failed).push(StepFailure { seq, chunk, buffer, rail, error: StepError::Deregister(error) });
+                Outcome::Failed
+            }
+        }
+    }
+}
+
+/// In which order MRs are deregistered.
+pub(crate) trait DeregisterOrder {
+    fn steps(&self, plan: &Plan, mrs: &Mrs) -> Result<Steps, StepsError>;
+}
+
+/// In the caller's order, a chunk's rails as the plan's fan-out says.
+pub(crate) struct InCallersOrder;
+
+impl DeregisterOrder for InCallersOrder {
+    fn steps(&self, plan: &Plan, mrs: &Mrs) -> Result<Steps, StepsError> {
+        let live = mrs.live(plan);
+        if live.len() as u64 == plan.tasks() { plan.steps(Kind::Deregister) } else { one_by_one(plan, live.into_iter()) }
+    }
+}
+
+/// In the reverse order of a run's hand-outs.
+pub(crate) struct InReverse<'r>(pub(crate) &'r Report);
+
+impl DeregisterOrder for InReverse<'_> {
+    fn steps(&self, plan: &Plan, mrs: &Mrs) -> Result<Steps, StepsError> {
+        let mut handed_out: BTreeMap<(ChunkId, RailId), u64> = BTreeMap::new();
+        for handout in &self.0.record {
+            if let StepWhat::Task { chunk, rail, .. } = self.0.steps.what(handout.step) {
+                handed_out.insert((chunk, rail), handout.seq);
+            }
+        }
+        let mut live = mrs.live(plan);
+        live.sort_by_key(|task| std::cmp::Reverse(handed_out.get(task).copied()));
+        one_by_one(plan, live.into_iter())
+    }
+}
+
+/// Steps for single tasks, in the order given.
+fn one_by_one(plan: &Plan, tasks: impl Iterator<Item = (ChunkId, RailId)>) -> Result<Steps, StepsError> {
+    let each_rail: Vec<Box<[RailId]>> = plan.machine().ids().map(|rail| Box::from([rail])).collect();
+    let mut steps = Steps::new(Kind::Deregister, false, plan.lanes(), each_rail.into())?;
+    for (chunk, rail) in tasks {
+        let bytes = plan.chunks()[chunk.index()].len();
+        steps.push(Group { chunk, set: rail.0.into(), prepares: 0, bytes })?;
+    }
+    Ok(steps)
+}
+
+/// Some MRs could not be deregistered. They are live, with their memory; a retry touches only them.
+#[derive(Debug)]
+pub struct StillRegistered {
+    /// What is left.
+    pub registration: Registration,
+    /// Why, in dispatch order.
+    pub failed: Vec<StepFailure>,
+    /// Where the time went.
+    pub report: Report,
+}
+
+impl std::fmt::Display for StillRegistered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} registrations could not be undone and stay pinned with their memory", self.registration.live())?;
+        self.failed.first().map_or(Ok(()), |first| write!(f, "; first: {first}"))
+    }
+}
+
+impl std::error::Error for StillRegistered {}
+
+/// Tries everything, under the policy's limits.
+pub(crate) fn run(registration: Registration, order: impl DeregisterOrder) -> Result<Report, Box<StillRegistered>> {
+    let (plan, registrar, mrs, threads_max, registered) = registration.into_parts();
+    let clock = Clock::start();
+    let steps = order.steps(&plan, &mrs).unwrap_or_else(|_| unreachable!("no more steps than the plan has counted"));
+    let limits = plan.policy().concurrency.begin(&plan.shape(Kind::Deregister));
+    let control = Arc::new(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), None));
+    let work =
+        Deregistering { plan: Arc::clone(&plan), registrar: Arc::clone(&registrar), mrs: mrs.shared(), failed: Mutex::default() };
+    let work = Arc::new(work);
+    let ended = run::run(&control, &work, clock, threads_max);
+    let Some(work) = Arc::into_inner(work) else { unreachable!("the run has joined every worker") };
+    let (dispatch, counts) = (&control.dispatch, control.dispatch.counts());
+    let report = Report::new(dispatch.steps(), ended.record, ended.threads, counts.peak_running, dispatch.report(), clock.tick());
+    let mut failed = work.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_empty() {
+        return Ok(report);
+    }
+    failed.sort_by_key(|failure| failure.seq);
+    let registration = Registration::new(plan, registrar, work.mrs.settled(), threads_max, registered);
+    Err(Box::new(StillRegistered { registration, failed, report }))
+}

@@ -1,0 +1,121 @@
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use pinrail_core::{PinsCounted, Prepare, Rail, Registrar};
+use pinrail_memory::Memlock;
+use pinrail_plan::Plan;
+
+use crate::failure::{Failure, Refusal};
+use crate::handle::{Handle, Slot};
+use crate::register;
+use crate::registration::Registration;
+
+/// Runs plans on a registrar.
+#[derive(Clone)]
+pub struct Engine {
+    registrar: Arc<dyn Registrar>,
+    prepare: Arc<dyn Prepare>,
+}
+
+/// How a plan is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What happens to what was registered when something fails.
+    pub on_failure: OnFailure,
+    /// Whether the rest is still tried then.
+    pub attempts: Attempts,
+    /// After how long the run is cancelled.
+    pub deadline: Option<Duration>,
+    /// Most threads, the caller's among them; the policy's limits usually stay far below.
+    pub threads_max: u32,
+}
+
+/// What happens to what was registered when something fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Everything is undone.
+    #[default]
+    RollBack,
+    /// Buffers that are wholly registered stay; the pieces of others are undone. A cancelled run is undone all the same.
+    KeepComplete,
+}
+
+/// Whether the rest is still tried after a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attempts {
+    /// Every step is tried: the error lists all that is wrong.
+    #[default]
+    All,
+    /// Nothing starts after the first failure.
+    StopEarly,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { on_failure: OnFailure::RollBack, attempts: Attempts::All, deadline: None, threads_max: 1024 }
+    }
+}
+
+impl Engine {
+    /// An engine that registers with `registrar` and makes memory ready with `prepare`.
+    #[must_use]
+    pub fn new(registrar: Arc<dyn Registrar>, prepare: Arc<dyn Prepare>) -> Engine {
+        Engine { registrar, prepare }
+    }
+
+    /// The registrar.
+    #[must_use]
+    pub fn registrar(&self) -> &Arc<dyn Registrar> {
+        &self.registrar
+    }
+
+    /// Registers a plan: all of it or nothing. The caller's thread works too.
+    ///
+    /// # Errors
+    /// [`Failure`]; what was registered is undone unless [`OnFailure::KeepComplete`] was asked for.
+    pub fn register(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Registration, Box<Failure>> {
+        let plan = plan.into();
+        let refused = |refusal| Failure::refused(refusal, plan.tasks());
+        self.preflight(&plan).map_err(refused)?;
+        let control = Arc::new(register::control(&plan, options).map_err(refused)?);
+        register::register(Arc::clone(&plan), Arc::clone(&self.registrar), Arc::clone(&self.prepare), control, options)
+    }
+
+    /// Registers a plan in the background.
+    ///
+    /// # Errors
+    /// [`Failure`] with [`Reason::Refused`](crate::Reason::Refused) when it cannot begin; later failures are the handle's to tell.
+    pub fn start(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Handle, Box<Failure>> {
+        let plan = plan.into();
+        let tasks = plan.tasks();
+        self.preflight(&plan).map_err(|refusal| Failure::refused(refusal, tasks))?;
+        let control = Arc::new(register::control(&plan, options).map_err(|refusal| Failure::refused(refusal, tasks))?);
+        let slot = Arc::new(Slot::default());
+        let handle = Handle::new(Arc::clone(&control), Arc::clone(&slot));
+        let (registrar, prepare, options) = (Arc::clone(&self.registrar), Arc::clone(&self.prepare), *options);
+        let run = move || slot.fill(register::register(plan, registrar, prepare, control, &options));
+        match thread::Builder::new().name("pinrail-0".to_owned()).spawn(run) {
+            Ok(_) => Ok(handle),
+            Err(no_thread) => Err(Failure::refused(Refusal::Host(no_thread), tasks)),
+        }
+    }
+
+    /// What is certain to fail is refused before any call.
+    fn preflight(&self, plan: &Plan) -> Result<(), Refusal> {
+        let names = |rails: &[Rail]| rails.iter().map(|rail| rail.name.as_str()).collect::<Vec<_>>().join(", ");
+        let (planned, have) = (names(plan.rails()), names(self.registrar.rails()));
+        if planned != have {
+            return Err(Refusal::OtherRails { plan: planned, registrar: have });
+        }
+        let needs = plan.needs();
+        for (bytes, counted) in
+            [(needs.memlock_process_bytes, PinsCounted::Process), (needs.memlock_user_bytes, PinsCounted::User)]
+        {
+            if bytes > 0 {
+                Memlock::read()?.precheck(bytes, counted).map_err(Refusal::Memlock)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+use std::sync::Arc;
+
+use pinrail_dispatch::{Counts, Stop};
+
+use crate::run::Control;
+use crate::sync::{Condvar, Mutex, lock, wait};
+use crate::{Failure, Registration};
+
+/// A registration that goes on in the background.
+///
+/// Dropping it cancels; it does not wait, and never frees memory under a call: what is in flight ends, and everything
+/// is undone, in the background.
+#[must_use = "a handle that is dropped cancels its registration"]
+pub struct Handle {
+    control: Arc<Control>,
+    result: Arc<Slot>,
+}
+
+/// Cancels a registration from anywhere: a signal handler's thread, another task.
+#[derive(Clone)]
+pub struct Canceller(Arc<Control>);
+
+#[derive(Default)]
+pub(crate) struct Slot {
+    result: Mutex<Option<Result<Registration, Box<Failure>>>>,
+    filled: Condvar,
+}
+
+impl Slot {
+    pub(crate) fn fill(&self, result: Result<Registration, Box<Failure>>) {
+        *lock(&self.result) = Some(result);
+        self.filled.notify_all();
+    }
+}
+
+impl Handle {
+    pub(crate) fn new(control: Arc<Control>, result: Arc<Slot>) -> Handle {
+        Handle { control, result }
+    }
+
+    /// What [`Canceller::cancel`] can be called on from elsewhere.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller(Arc::clone(&self.control))
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> Counts {
+        self.control.dispatch.counts()
+    }
+
+    /// Waits for the end, the rollback included.
+    ///
+    /// # Errors
+    /// As [`Engine::register`](crate::Engine::register).
+    pub fn wait(self) -> Result<Registration, Box<Failure>> {
+        let mut result = lock(&self.result.result);
+        loop {
+            match result.take() {
+                Some(result) => return result,
+                None => result = wait(&self.result.filled, result),
+            }
+        }
+    }
+
+    /// True once [`Handle::wait`] would return at once.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        lock(&self.result.result).is_some()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.control.stop(Stop::Cancelled);
+    }
+}
+
+impl Canceller {
+    /// Returns at once. Nothing starts after it; calls in flight end, and what was registered is undone.
+    pub fn cancel(&self) {
+        self.0.stop(Stop::Cancelled);
+    }
+}

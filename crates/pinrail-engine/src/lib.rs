@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Decisions
+//!
+//! - **Threads, because calls block.** Each registration is one system call that waits in the kernel; an executor would
+//!   need the same threads. As many are started as could ever be busy under the limits, the caller's thread among them.
+//! - **Rollback is the default and tries everything.** What cannot be undone is handed back live, with its memory.
+//! - **Every call into a backend has its panics caught.** A third party's bug is an error of one step.
+//!
+//! # Not here
+//!
+//! Which step comes next (`pinrail-dispatch`), what is to be done (`pinrail-plan`), how (`Registrar`, `Prepare`).
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod clock;
+mod deregister;
+mod engine;
+mod failure;
+mod handle;
+mod parker;
+mod register;
+mod registration;
+mod report;
+mod run;
+mod sync;
+mod table;
+
+pub use deregister::StillRegistered;
+pub use engine::{Attempts, Engine, OnFailure, Options};
+pub use failure::{Failure, Reason, Refusal, StepError, StepFailure};
+pub use handle::{Canceller, Handle};
+pub use registration::{LookupError, Piece, Registration};
+pub use report::{Handout, Report};

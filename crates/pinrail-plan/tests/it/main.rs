@@ -1,0 +1,237 @@
+//! Plans as a caller sees them.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use pinrail_core::batch::{BatchSpec, BufferSpec};
+use pinrail_core::{
+    Access, BufferId, ChunkId, DevicePath, ErrorKind, Gpu, Kind, Machine, Place, PrepareStep, RailId, Source, StepWhat,
+};
+use pinrail_plan::{Plan, PlanError};
+use pinrail_policy::{ChunkInfo, Order, Policy, PolicyError, SelectRails, Selection};
+use proptest::prelude::*;
+
+const P: u64 = 4096;
+
+fn policy(spec: &str) -> Policy {
+    Policy::new(NonZeroU32::MIN).with(spec).expect("a test's own spec")
+}
+
+fn batch(lens: &[u64]) -> BatchSpec {
+    BatchSpec::of(lens.iter().enumerate().map(|(at, &len)| BufferSpec::new(BufferSpec::default_name(at), len)))
+}
+
+fn plan(batch: &BatchSpec, machine: &Machine, spec: &str) -> Result<Plan, PlanError> {
+    let mut machine = machine.clone();
+    batch.limit_rails(&mut machine)?;
+    Plan::new(batch.layout()?.imagined()?, &machine, &policy(spec))
+}
+
+fn limited(rails: u16, change: impl Fn(&mut pinrail_core::RailLimits)) -> Machine {
+    let mut machine = Machine::of_rails(rails);
+    machine.rails.iter_mut().for_each(|rail| change(&mut rail.limits));
+    machine
+}
+
+#[test]
+fn seventeen_pages_at_eight_are_8_8_1_on_every_rail() {
+    let plan = plan(&batch(&[17 * P]), &limited(4, |limits| limits.max_mr_size = Some(8 * P)), "").unwrap();
+    assert_eq!(plan.chunks().iter().map(|chunk| chunk.len() / P).collect::<Vec<_>>(), [8, 8, 1]);
+    assert_eq!((plan.tasks(), plan.needs().pages), (12, 4 * 17));
+    assert_eq!(plan.chunks_of(BufferId(0)), 0..3);
+}
+
+#[test]
+fn the_tightest_of_a_buffers_rails_cuts_it() {
+    let mut machine = Machine::of_rails(2);
+    machine.rails[1].limits.max_mr_size = Some(2 * P);
+    assert_eq!(plan(&batch(&[4 * P]), &machine, "").unwrap().chunks().len(), 2);
+    assert_eq!(plan(&batch(&[4 * P]), &machine, "rails=rail0").unwrap().chunks().len(), 1);
+}
+
+#[test]
+fn an_empty_batch_is_a_plan_with_nothing_to_do() {
+    let plan = plan(&batch(&[]), &Machine::of_rails(2), "").unwrap();
+    assert_eq!((plan.tasks(), plan.steps(Kind::Register).unwrap().len()), (0, 0));
+}
+
+#[test]
+fn buffers_may_touch_and_must_not_overlap() {
+    let at = |addrs: [(u64, u64); 2]| {
+        let buffers = addrs.iter().enumerate();
+        let specs = buffers.map(|(at, &(addr, len))| BufferSpec { addr: Some(addr), ..BufferSpec::new(format!("b{at}"), len) });
+        plan(&BatchSpec::of(specs), &Machine::of_rails(1), "").map(|_| ())
+    };
+    assert_eq!(at([(0x10000, P), (0x11000, P)]), Ok(()));
+    let overlap = PlanError::Overlap { first: "b0".into(), second: "b1".into(), address: 0x11000 };
+    assert_eq!(at([(0x10000, 2 * P), (0x11000, P)]), Err(overlap));
+    assert_eq!(at([(0x11000, P), (0x10000, 2 * P)]).unwrap_err().diagnosis().buffer.as_deref(), Some("b1"));
+}
+
+#[test]
+fn limits_refuse_before_any_call_and_say_the_need() {
+    let over = |machine: Machine, lens: &[u64]| {
+        let diagnosis = plan(&batch(lens), &machine, "").unwrap_err().diagnosis();
+        (diagnosis.kind, diagnosis.rail.unwrap(), diagnosis.limit.unwrap(), diagnosis.need.unwrap())
+    };
+    assert_eq!(over(limited(2, |l| l.max_mrs = Some(2)), &[P, P, P]), (ErrorKind::MrCount, "rail0".into(), 2, 3));
+    assert_eq!(over(limited(2, |l| l.max_pages = Some(9)), &[5 * P, 5 * P]), (ErrorKind::PageBudget, "rail0".into(), 9, 10));
+    assert_eq!(over(limited(1, |l| l.max_mr_size = Some(P - 1)), &[5 * P]), (ErrorKind::MrSize, "rail0".into(), P - 1, P));
+    let mut unit = batch(&[64 * P]);
+    unit.buffers[0].unit = Some(9 * P);
+    let refused = plan(&unit, &limited(1, |l| l.max_mr_size = Some(8 * P)), "").unwrap_err().diagnosis();
+    assert_eq!((refused.kind, refused.limit, refused.need), (ErrorKind::Unit, Some(8 * P), Some(9 * P)));
+}
+
+#[test]
+fn pages_are_counted_in_the_buffers_own_size() {
+    let mut batch = batch(&[96 << 30]);
+    let machine = limited(1, |limits| limits.max_pages = Some((24 << 20) - 1));
+    assert_eq!(plan(&batch, &machine, "").unwrap_err().diagnosis().kind, ErrorKind::PageBudget);
+    batch.buffers[0].page_size = 2 << 20;
+    assert_eq!(plan(&batch, &machine, "").unwrap().needs().pages, 49_152);
+}
+
+#[test]
+fn device_memory_needs_a_gpu_that_exists_and_a_rail_that_reaches_it() {
+    let mut batch = batch(&[P]);
+    batch.buffers[0].place = Place::Gpu("53:00.0".parse().unwrap());
+    let mut machine = Machine::of_rails(1);
+    assert!(plan(&batch, &machine, "rail-local").unwrap().selection(BufferId(0)).fallback.is_some(), "a machine without a list");
+    machine.gpus.push(Gpu { pci: "64:00.0".parse().unwrap(), node: None, bridges: Vec::new() });
+    let error = plan(&batch, &machine, "").unwrap_err();
+    assert_eq!(error.diagnosis().kind, ErrorKind::UnknownDevice);
+    assert!(error.to_string().contains("0000:64:00.0"), "{error}");
+    machine.gpus[0].pci = "53:00.0".parse().unwrap();
+    machine.rails[0].device = DevicePath::None;
+    assert_eq!(plan(&batch, &machine, "").unwrap_err().diagnosis().kind, ErrorKind::NoDevicePath);
+    machine.rails[0].device = DevicePath::DmaBuf;
+    let plan = plan(&batch, &machine, "").unwrap();
+    assert!(matches!(plan.prepare_step(ChunkId(0), 0), PrepareStep::Export { .. }));
+    assert_eq!(plan.prepares(ChunkId(0)), 1);
+}
+
+#[test]
+fn access_that_a_rail_does_not_grant_is_refused() {
+    let mut machine = Machine::of_rails(1);
+    machine.rails[0].access = Access::LOCAL_WRITE;
+    assert_eq!(plan(&batch(&[P]), &machine, "").unwrap_err().diagnosis().kind, ErrorKind::Access);
+    let mut local = batch(&[P]);
+    local.buffers[0].access = Access::LOCAL_WRITE;
+    assert!(plan(&local, &machine, "").is_ok());
+}
+
+#[test]
+fn only_host_memory_is_prefaulted_and_only_when_asked() {
+    let host = plan(&batch(&[100 << 20]), &Machine::of_rails(2), "").unwrap();
+    assert_eq!(host.prepares(ChunkId(0)), 4, "slices of 32 MiB");
+    let steps = host.steps(Kind::Register).unwrap();
+    assert_eq!((steps.len(), host.steps(Kind::Deregister).unwrap().len()), (6, 2));
+    assert_eq!(plan(&batch(&[100 << 20]), &Machine::of_rails(2), "no-prefault").unwrap().steps(Kind::Register).unwrap().len(), 2);
+}
+
+struct Nonsense(Vec<RailId>);
+
+impl SelectRails for Nonsense {
+    fn select(&self, _: &pinrail_core::Buffer, _: &Machine) -> Result<Selection, PolicyError> {
+        Ok(Selection { rails: self.0.clone(), path: None, why: "no reason".into(), fallback: None })
+    }
+    fn spec(&self) -> String {
+        "nonsense".into()
+    }
+}
+
+impl Order for Nonsense {
+    fn order(&self, _: &[ChunkInfo]) -> Vec<u32> {
+        vec![0, 0]
+    }
+    fn spec(&self) -> String {
+        "nonsense".into()
+    }
+}
+
+#[test]
+fn a_policy_that_answers_nonsense_is_named() {
+    let buffers = || batch(&[P, P]).layout().unwrap().imagined().unwrap();
+    for rails in [vec![], vec![RailId(9)], vec![RailId(0), RailId(0)]] {
+        let bad = Policy { rails: Arc::new(Nonsense(rails)), ..policy("") };
+        let error = Plan::new(buffers(), &Machine::of_rails(2), &bad).unwrap_err();
+        assert!(matches!(&error, PlanError::Policy(PolicyError::BadSelection { policy, .. }) if policy == "nonsense"), "{error}");
+    }
+    let bad = Policy { order: Arc::new(Nonsense(vec![])), ..policy("") };
+    let error = Plan::new(buffers(), &Machine::of_rails(2), &bad).unwrap_err();
+    assert!(matches!(error, PlanError::Policy(PolicyError::NotAPermutation { .. })), "{error}");
+}
+
+fn lens() -> impl Strategy<Value = Vec<u64>> {
+    // Equal lengths are frequent, so that stability is put to the test.
+    prop::collection::vec(prop_oneof![Just(P), Just(3 * P), 1u64..200_000], 0..24)
+}
+
+fn spec() -> impl Strategy<Value = String> {
+    let fan_out = prop_oneof![Just("rails-in-parallel"), Just("rails-in-series")];
+    let order = prop_oneof![Just("caller-order"), Just("ascending"), Just("descending")];
+    let prefault = prop_oneof![Just("prefault"), Just("no-prefault")];
+    let rails = prop_oneof![Just("all-rails"), Just("rail-local"), Just("device-local"), Just("rails=rail1")];
+    (rails, fan_out, order, prefault).prop_map(|(a, b, c, d)| format!("{a}+{b}+{c}+{d}"))
+}
+
+proptest! {
+    #[test]
+    fn chunks_tile_their_buffers_and_steps_cover_every_task_once(lens in lens(), spec in spec(), max_pages in prop::option::of(1u64..9)) {
+        let machine = limited(3, |limits| limits.max_mr_size = max_pages.map(|pages| pages * P));
+        let plan = plan(&batch(&lens), &machine, &spec).unwrap();
+        for (at, buffer) in (0..).zip(plan.buffers()) {
+            let mut address = buffer.extent().start();
+            for chunk in plan.chunks_of(BufferId(at)).map(ChunkId) {
+                let extent = plan.extent(chunk);
+                prop_assert_eq!(extent.start(), address);
+                prop_assert!(max_pages.is_none_or(|pages| extent.len() <= pages * P));
+                prop_assert!(extent.end() == buffer.extent().end() || extent.end().is_multiple_of(P));
+                prop_assert_eq!(plan.chunk(chunk, &Source::Address).extent(), extent);
+                address = extent.end();
+            }
+            prop_assert_eq!(address, buffer.extent().end());
+        }
+        for kind in [Kind::Register, Kind::Deregister] {
+            let steps = plan.steps(kind).unwrap();
+            let mut tasks: Vec<(ChunkId, RailId)> = (0..u32::try_from(steps.len()).unwrap())
+                .filter_map(|step| match steps.what(pinrail_core::StepId(step)) {
+                    StepWhat::Task { chunk, rail, .. } => Some((chunk, rail)),
+                    StepWhat::Prepare { .. } => None,
+                })
+                .collect();
+            tasks.sort_unstable();
+            let all: Vec<_> = plan.chunk_ids().flat_map(|chunk| plan.rails_of(chunk).iter().map(move |&rail| (chunk, rail))).collect();
+            prop_assert_eq!(tasks.len() as u64, plan.tasks());
+            prop_assert_eq!(tasks, all);
+        }
+    }
+
+    #[test]
+    fn the_order_is_a_stable_permutation_and_changes_nothing_else(lens in lens(), max_pages in prop::option::of(1u64..9)) {
+        let machine = limited(2, |limits| limits.max_mr_size = max_pages.map(|pages| pages * P));
+        let in_order = |spec: &str| plan(&batch(&lens), &machine, spec).unwrap();
+        let (caller, ascending, descending) = (in_order("caller-order"), in_order("ascending"), in_order("descending"));
+        prop_assert!(caller.order().eq(caller.chunk_ids()));
+        let len = |chunk: ChunkId| caller.chunks()[chunk.index()].len();
+        let sorted: Vec<_> = ascending.order().map(|chunk| (len(chunk), chunk)).collect();
+        prop_assert!(sorted.is_sorted(), "by length, and equal lengths by the caller's order");
+        let sorted: Vec<_> = descending.order().map(|chunk| (std::cmp::Reverse(len(chunk)), chunk)).collect();
+        prop_assert!(sorted.is_sorted());
+        for other in [&ascending, &descending] {
+            prop_assert_eq!(other.chunks(), caller.chunks());
+            prop_assert_eq!(other.rail_sets(), caller.rail_sets());
+            prop_assert_eq!(other.needs(), caller.needs());
+            let mut all: Vec<_> = other.order().collect();
+            all.sort_unstable();
+            prop_assert!(all.into_iter().eq(caller.chunk_ids()));
+        }
+    }
+
+    #[test]
+    fn a_wider_limit_never_makes_a_plan_impossible(lens in lens(), narrow in 1u64..40, more in 0u64..40) {
+        let fits = |limit: u64| plan(&batch(&lens), &limited(2, |l| { l.max_mrs = Some(limit); l.max_mr_size = Some(limit * P); l.max_pages = Some(limit * 9) }), "").is_ok();
+        prop_assert!(!fits(narrow) || fits(narrow + more));
+    }
+}

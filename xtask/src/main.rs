@@ -1,0 +1,68 @@
+//! The project's own commands, run as `cargo xtask COMMAND`.
+//!
+//! # Decisions
+//!
+//! - **Programs, not a shell script.** What installs packages and judges a tree is worth types and unit tests.
+//! - **No crate of ours is a dependency**, so that the commands build in seconds and still run while the rest does not.
+//! - **A step is a command line.** `cargo xtask test` prints each one as it can be pasted, and does nothing a person
+//!   could not do by hand; [`tidy`] is the only step with logic of its own.
+//!
+//! # Not here
+//!
+//! No measuring: `cargo xtask bench` only chooses the arguments of `pinrail bench`. No test of the product: those lie
+//! in the crates.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks to its user")]
+
+mod bench;
+mod clock;
+mod command;
+mod install;
+mod steps;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+/// Why a command could not go on, in one line for its user.
+type Result<T> = std::result::Result<T, String>;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  bench [-- ARGS]      builds the release and compares every policy on real pinned pages; an option in ARGS goes to
+                       `pinrail bench` and replaces the default of its name
+  test [--no-install]  runs all that CI runs, after installing what is missing and saying what
+  tidy                 checks the rules of the tree that no compiler knows
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments.as_slice() {
+        ["bench"] => Workspace::load().and_then(|workspace| bench::run(&workspace, &[])),
+        ["bench", "--", given @ ..] => Workspace::load().and_then(|workspace| bench::run(&workspace, given)),
+        ["test"] => Workspace::load().and_then(|workspace| test::run(&workspace, true)),
+        ["test", "--no-install"] => Workspace::load().and_then(|workspace| test::run(&workspace, false)),
+        ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
