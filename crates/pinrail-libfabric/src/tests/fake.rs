@@ -49,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) hang: Option<u64>,
     /// True while one does not return.
     pub(crate) hanging: bool,
+    /// The last dma-buf that a registration was asked for: descriptor, offset, length, and its first byte's address.
+    pub(crate) dma_buf: Option<(i32, u64, usize, u64)>,
     /// Objects of any kind that are open.
     pub(crate) open: i64,
 }
@@ -364,6 +366,7 @@ impl FakeDomain {
             return -errno;
         }
         if flags != 0 {
+            inner.dma_buf = dma_buf(attr, flags);
             // What this provider says to dma-bufs.
             return -libc::EOPNOTSUPP;
         }
@@ -427,6 +430,23 @@ impl FakeDomain {
         }
         -libc::ENOSYS
     }
+}
+
+#[cfg(fi_mr_dmabuf)]
+fn dma_buf(attr: &fi::fi_mr_attr, flags: u64) -> Option<(i32, u64, usize, u64)> {
+    if flags != u64::from(fi::FI_MR_DMABUF) {
+        return None;
+    }
+    // SAFETY: with this flag that member of the union is set.
+    let dma_buf = unsafe { attr.__bindgen_anon_1.dmabuf };
+    // SAFETY: valid during the call.
+    let dma_buf = unsafe { &*dma_buf };
+    Some((dma_buf.fd, dma_buf.offset, dma_buf.len, dma_buf.base_addr.expose_provenance() as u64))
+}
+
+#[cfg(not(fi_mr_dmabuf))]
+fn dma_buf(_: &fi::fi_mr_attr, _: u64) -> Option<(i32, u64, usize, u64)> {
+    None
 }
 
 /// 24 bytes of which the last 8 are the key.

@@ -1,6 +1,6 @@
 //! Failures of the provider: told as they are, and nothing left behind.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -157,9 +157,13 @@ fn host_memory_registers_where_dma_bufs_do_not() {
     let fabric = fake.registrar();
     let memory = pages(3 * 4096);
     let fd: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
-    let source = Source::DmaBuf { fd: Arc::new(fd), offset: 0 };
+    let raw = fd.as_raw_fd();
+    let source = Source::DmaBuf { fd: Arc::new(fd), offset: 64 };
     let error = fabric.register(RAIL, &Chunk { source: &source, ..chunk(&memory) }).unwrap_err();
     assert_eq!((error.errno, error.cause.kind()), (Some(libc::EOPNOTSUPP), ErrorKind::NotSupported));
+    // Headers before 1.20 have no word for it, and nothing is called.
+    let asked = cfg!(fi_mr_dmabuf).then(|| (raw, 64, 8900, memory.extent().start() + 100 - 64));
+    assert_eq!(fake.inner().dma_buf, asked);
     let mut mr = fabric.register(RAIL, &chunk(&memory)).unwrap();
     fabric.deregister(&mut mr).unwrap();
 }
