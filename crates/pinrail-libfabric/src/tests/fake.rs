@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 
 use libfabric_sys::bindgen as fi;
 
 use crate::domain::Domain;
-use crate::ffi::{Owned, native};
+use crate::ffi::{Fid, Owned, native};
 use crate::info::Info;
 use crate::{Borrowed, Libfabric};
 
@@ -19,7 +19,7 @@ const RAW_BIAS: u64 = 1 << 40;
 pub(crate) struct Fake {
     pub(crate) state: Arc<State>,
     info: Info,
-    domain: NonNull<FakeDomain>,
+    domain: Option<NonNull<FakeDomain>>,
 }
 
 pub(crate) struct State {
@@ -73,7 +73,7 @@ impl Fake {
         let inner = Inner { mr_mode, provider_keys: 1000, ..Inner::default() };
         let state = Arc::new(State { inner: Mutex::new(inner), changed: Condvar::new() });
         let info = entry(mr_mode, change);
-        let domain = FakeDomain::open(&state);
+        let domain = Some(FakeDomain::open(&state));
         Fake { state, info, domain }
     }
 
@@ -101,11 +101,11 @@ impl Fake {
     }
 
     /// An enabled endpoint of the caller's.
-    pub(crate) fn endpoint(&self) -> NonNull<fi::fid_ep> {
+    pub(crate) fn endpoint(&self) -> Owned<fi::fid_ep> {
         let ep = FakeEp::open(&self.state);
         // SAFETY: just made, not yet shared.
         unsafe { (*ep.as_ptr()).enabled = true };
-        ep.cast()
+        owned(ep.cast())
     }
 
     /// The domain as a caller would lend it.
@@ -113,7 +113,7 @@ impl Fake {
         Borrowed {
             name: "fake".to_owned(),
             info: self.info.as_ptr(),
-            domain: self.domain.cast(),
+            domain: self.domain.unwrap().cast(),
             endpoint: None,
             keys: Some(1..=100),
         }
@@ -127,21 +127,22 @@ impl Fake {
 
     /// A registrar that has opened a domain of its own.
     pub(crate) fn opened(&self) -> Libfabric {
-        let fabric = FakeFabric::open(&self.state);
-        let fabric = Owned::open("fi_fabric", |made: *mut *mut fi::fid_fabric| {
-            // SAFETY: valid for one result.
-            unsafe { made.write(fabric.as_ptr().cast()) };
-            0
-        });
+        let fabric = owned(FakeFabric::open(&self.state).cast());
         // SAFETY: our own valid entry.
         let info = unsafe { Info::copy(self.info.as_ptr()) }.unwrap();
-        Libfabric::of(vec![(None, Domain::on_fabric(fabric.unwrap(), info).unwrap())])
+        Libfabric::of(vec![(None, Domain::on_fabric(fabric, info).unwrap())])
     }
 
     /// Closes the lent domain as its owner does.
-    pub(crate) fn close(self) -> i32 {
-        // SAFETY: the open domain, closed once as `self` is gone.
-        unsafe { fi::fi_close(self.domain.as_ptr().cast()) }
+    pub(crate) fn close(&mut self) -> i32 {
+        // SAFETY: open, or already closed and null.
+        self.domain.take().map_or(0, |domain| unsafe { fi::fi_close(domain.as_ptr().cast()) })
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -238,20 +239,34 @@ object!(FakeEp(fi::fid_ep) { cq: usize, enabled: bool });
 object!(FakeCq(fi::fid_cq) {});
 object!(FakeAv(fi::fid_av) {});
 
-/// A table of operations that lives for ever.
-fn table<T>(ops: T) -> *mut T {
-    Box::leak(Box::new(ops))
+/// A table of operations, which libfabric names by a pointer that it never writes through.
+macro_rules! table {
+    ($type:ident { $($name:ident: $operation:expr),* }) => {{
+        static TABLE: LazyLock<fi::$type> =
+            LazyLock::new(|| fi::$type { $($name: Some($operation),)* ..Default::default() });
+        (&raw const *TABLE).cast_mut()
+    }};
 }
 
-fn fid(class: u32, ops: fi::fi_ops) -> fi::fid {
-    fi::fid { fclass: class as usize, context: std::ptr::null_mut(), ops: table(ops) }
+/// Closes it when dropped.
+fn owned<T: Fid>(object: NonNull<T>) -> Owned<T> {
+    let open = |made: *mut *mut T| {
+        // SAFETY: valid for one result.
+        unsafe { made.write(object.as_ptr()) };
+        0
+    };
+    Owned::open("fake", open).unwrap()
+}
+
+fn fid(class: u32, ops: *mut fi::fi_ops) -> fi::fid {
+    fi::fid { fclass: class as usize, context: std::ptr::null_mut(), ops }
 }
 
 impl FakeFabric {
     fn open(state: &Arc<State>) -> NonNull<FakeFabric> {
-        let ops = fi::fi_ops_fabric { domain: Some(FakeFabric::domain), ..Default::default() };
-        let fid = fid(fi::FI_CLASS_FABRIC, fi::fi_ops { close: Some(FakeFabric::close), ..Default::default() });
-        FakeFabric { fid: fi::fid_fabric { fid, ops: table(ops), api_version: 0 }, state: Arc::clone(state) }.place()
+        let ops = table!(fi_ops_fabric { domain: FakeFabric::domain });
+        let fid = fid(fi::FI_CLASS_FABRIC, table!(fi_ops { close: FakeFabric::close }));
+        FakeFabric { fid: fi::fid_fabric { fid, ops, api_version: 0 }, state: Arc::clone(state) }.place()
     }
 
     unsafe extern "C" fn domain(
@@ -270,16 +285,11 @@ impl FakeFabric {
 
 impl FakeDomain {
     fn open(state: &Arc<State>) -> NonNull<FakeDomain> {
-        let ops = fi::fi_ops_domain {
-            av_open: Some(FakeDomain::av_open),
-            cq_open: Some(FakeDomain::cq_open),
-            endpoint: Some(FakeDomain::endpoint),
-            ..Default::default()
-        };
-        let mr = fi::fi_ops_mr { regattr: Some(FakeDomain::regattr), ..Default::default() };
-        let control =
-            fi::fi_ops { close: Some(FakeDomain::close_unused), control: Some(FakeDomain::control), ..Default::default() };
-        let fid = fi::fid_domain { fid: fid(fi::FI_CLASS_DOMAIN, control), ops: table(ops), mr: table(mr) };
+        let ops =
+            table!(fi_ops_domain { av_open: FakeDomain::av_open, cq_open: FakeDomain::cq_open, endpoint: FakeDomain::endpoint });
+        let mr = table!(fi_ops_mr { regattr: FakeDomain::regattr });
+        let control = table!(fi_ops { close: FakeDomain::close_unused, control: FakeDomain::control });
+        let fid = fi::fid_domain { fid: fid(fi::FI_CLASS_DOMAIN, control), ops, mr };
         FakeDomain { fid, state: Arc::clone(state) }.place()
     }
 
@@ -309,10 +319,10 @@ impl FakeDomain {
     ) -> c_int {
         // SAFETY: one of our domains.
         let state = Arc::clone(&unsafe { FakeDomain::of(domain) }.state);
-        let ops = fi::fi_ops_av { insert: Some(insert), ..Default::default() };
-        let fid = fid(fi::FI_CLASS_AV, fi::fi_ops { close: Some(FakeAv::close), ..Default::default() });
+        let ops = table!(fi_ops_av { insert: insert });
+        let fid = fid(fi::FI_CLASS_AV, table!(fi_ops { close: FakeAv::close }));
         // SAFETY: valid for one result.
-        unsafe { made.write(FakeAv { fid: fi::fid_av { fid, ops: table(ops) }, state }.place().as_ptr().cast()) };
+        unsafe { made.write(FakeAv { fid: fi::fid_av { fid, ops }, state }.place().as_ptr().cast()) };
         0
     }
 
@@ -324,10 +334,10 @@ impl FakeDomain {
     ) -> c_int {
         // SAFETY: one of our domains.
         let state = Arc::clone(&unsafe { FakeDomain::of(domain) }.state);
-        let ops = fi::fi_ops_cq { read: Some(FakeCq::read), readerr: Some(FakeCq::readerr), ..Default::default() };
-        let fid = fid(fi::FI_CLASS_CQ, fi::fi_ops { close: Some(FakeCq::close), ..Default::default() });
+        let ops = table!(fi_ops_cq { read: FakeCq::read, readerr: FakeCq::readerr });
+        let fid = fid(fi::FI_CLASS_CQ, table!(fi_ops { close: FakeCq::close }));
         // SAFETY: valid for one result.
-        unsafe { made.write(FakeCq { fid: fi::fid_cq { fid, ops: table(ops) }, state }.place().as_ptr().cast()) };
+        unsafe { made.write(FakeCq { fid: fi::fid_cq { fid, ops }, state }.place().as_ptr().cast()) };
         0
     }
 
@@ -386,12 +396,7 @@ impl FakeDomain {
             Region { address: iov.iov_base.expose_provenance() as u64, len: iov.iov_len as u64, access: attr.access, desc: 0 };
         let late = inner.needs(fi::FI_MR_ENDPOINT);
         drop(inner);
-        let ops = fi::fi_ops {
-            close: Some(FakeMr::deregister),
-            bind: Some(FakeMr::bind),
-            control: Some(FakeMr::control),
-            ..Default::default()
-        };
+        let ops = table!(fi_ops { close: FakeMr::deregister, bind: FakeMr::bind, control: FakeMr::control });
         // Neither can be read before the registration is enabled.
         let visible = if late { u64::MAX } else { key };
         let fid = fi::fid_mr { fid: fid(fi::FI_CLASS_MR, ops), mem_desc: std::ptr::null_mut(), key: visible };
@@ -520,18 +525,13 @@ impl FakeMr {
 
 impl FakeEp {
     fn open(state: &Arc<State>) -> NonNull<FakeEp> {
-        let control = fi::fi_ops {
-            close: Some(FakeEp::close),
-            bind: Some(FakeEp::bind),
-            control: Some(FakeEp::control),
-            ..Default::default()
-        };
-        let cm = fi::fi_ops_cm { getname: Some(FakeEp::getname), ..Default::default() };
-        let rma = fi::fi_ops_rma { read: Some(FakeEp::read), write: Some(FakeEp::write), ..Default::default() };
+        let control = table!(fi_ops { close: FakeEp::close, bind: FakeEp::bind, control: FakeEp::control });
+        let cm = table!(fi_ops_cm { getname: FakeEp::getname });
+        let rma = table!(fi_ops_rma { read: FakeEp::read, write: FakeEp::write });
         let fid = fi::fid_ep {
             fid: fid(fi::FI_CLASS_EP, control),
-            cm: table(cm),
-            rma: table(rma),
+            cm,
+            rma,
             ops: std::ptr::null_mut(),
             msg: std::ptr::null_mut(),
             tagged: std::ptr::null_mut(),

@@ -122,7 +122,7 @@ fn a_registration_that_cannot_be_enabled_is_closed_again() {
 }
 
 #[test]
-fn what_can_neither_be_enabled_nor_closed_keeps_its_memory_and_its_place() {
+fn what_can_neither_be_enabled_nor_closed_is_leaked_with_its_memory_and_its_place() {
     let fake = Fake::with(fi::FI_MR_ENDPOINT, |domain| domain.mr_cnt = 2);
     let fabric = fake.opened();
     let memory = pages(3 * 4096);
@@ -137,7 +137,7 @@ fn what_can_neither_be_enabled_nor_closed_keeps_its_memory_and_its_place() {
 
 #[test]
 fn a_borrowed_domain_with_a_live_mr_is_busy_for_its_owner() {
-    let fake = Fake::new(0);
+    let mut fake = Fake::new(0);
     let state = Arc::clone(&fake.state);
     let borrowed = fake.borrowed();
     let fabric = fake.registrar();

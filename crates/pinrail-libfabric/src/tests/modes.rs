@@ -82,9 +82,10 @@ fn the_caller_says_what_a_borrowed_domain_needs() {
 #[test]
 fn a_registration_is_bound_to_the_callers_endpoint_and_enabled_before_its_key_is_read() {
     let fake = Fake::new(fi::FI_MR_ENDPOINT | fi::FI_MR_PROV_KEY);
-    let endpoint = Some(fake.endpoint());
+    let endpoint = fake.endpoint();
+    let borrowed = crate::Borrowed { endpoint: Some(endpoint.raw()), ..fake.borrowed() };
     // SAFETY: domain and endpoint outlive the registrar.
-    let fabric = unsafe { Libfabric::borrow(&[crate::Borrowed { endpoint, ..fake.borrowed() }]) }.unwrap();
+    let fabric = unsafe { Libfabric::borrow(&[borrowed]) }.unwrap();
     assert!(fabric.mover().is_none(), "the endpoint's owner moves the bytes");
     let memory = pages(3 * 4096);
     let mut mr = fabric.register(RailId(0), &chunk(&memory)).unwrap();

@@ -106,7 +106,7 @@ fn an_mr_belongs_to_the_registrar_that_made_it() {
 }
 
 #[test]
-fn an_mr_outlives_its_registrar_and_keeps_the_domain() {
+fn a_leaked_mr_outlives_its_registrar_and_keeps_the_domain() {
     let fabric = Libfabric::open("tcp", 1).unwrap();
     let memory = pages(4096);
     let mr = fabric.register(RailId(0), &chunk(&memory, 0..4096)).unwrap();
