@@ -22,9 +22,9 @@ impl Plan {
             .chunk_ids()
             .map(|id| {
                 let chunk = &self.chunks()[id.index()];
-                let buffer = &self.buffers()[chunk.buffer.index()];
-                json!({"id": id.0, "buffers": [&*buffer.name], "offset": chunk.range.start - buffer.range().start,
-                       "len": chunk.len(), "pages": chunk.pages, "rails": names(self.rails_of(id))})
+                let members: Vec<&str> = self.buffers_of(id).iter().map(|member| &*self.buffers()[member.index()].name).collect();
+                json!({"id": id.0, "buffers": members, "offset": chunk.range.start, "len": chunk.len(), "pages": chunk.pages,
+                       "rails": names(self.rails_of(id))})
             })
             .collect();
         let buffers: Vec<Value> = (0..)
@@ -42,7 +42,12 @@ impl Plan {
             .rails()
             .iter()
             .zip(&needs.rails)
-            .map(|(rail, of)| json!({"rail": rail.name, "mrs": of.mrs, "bytes": of.bytes, "pages": of.pages}))
+            .enumerate()
+            .map(|(at, (rail, of))| {
+                let live = self.live().get(at).copied().unwrap_or_default();
+                json!({"rail": rail.name, "mrs": of.mrs, "bytes": of.bytes, "pages": of.pages,
+                       "live": {"mrs": live.mrs, "pages": live.pages}})
+            })
             .collect();
         json!({
             "version": 1,
@@ -53,7 +58,7 @@ impl Plan {
             "order": self.order().map(|chunk| chunk.0).collect::<Vec<u32>>(),
             "rails": rails,
             "buffers": buffers,
-            "needs": {"pinned_bytes": needs.pinned_bytes, "mrs": needs.mrs, "pages": needs.pages,
+            "needs": {"pinned_bytes": needs.pinned_bytes, "mrs": needs.mrs, "pages": needs.pages, "foreign_bytes": needs.foreign_bytes,
                       "memlock": {"need": needs.memlock_process_bytes.saturating_add(needs.memlock_user_bytes),
                                   "have": memlock.have_bytes, "counts": self.memlock_counts()}},
             "limits": self.limits_json(),

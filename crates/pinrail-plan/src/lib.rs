@@ -19,7 +19,9 @@ mod error;
 mod json;
 mod needs;
 mod plan;
+mod runs;
 mod seams;
+mod shares;
 mod validate;
 
 pub use chunk::PlannedChunk;

@@ -14,7 +14,9 @@
 
 #![forbid(unsafe_code)]
 
+mod coalescing;
 mod concurrency;
+mod coverage;
 mod error;
 mod fan_out;
 mod order;
@@ -24,9 +26,11 @@ mod prefault;
 mod rails;
 pub mod spec;
 
+pub use coalescing::Coalescing;
 pub use concurrency::capped::Capped;
 pub use concurrency::unbounded::Unbounded;
 pub use concurrency::{Concurrency, Control, Controller, ControllerReport, Finished, RunShape, Tick};
+pub use coverage::Coverage;
 pub use error::PolicyError;
 pub use fan_out::FanOut;
 pub use order::ascending::Ascending;
