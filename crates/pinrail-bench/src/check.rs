@@ -5,6 +5,7 @@ mod batch;
 mod coverage;
 mod fan_out;
 mod fresh;
+mod joining;
 mod limits;
 mod order;
 mod preparation;
@@ -54,6 +55,8 @@ pub(crate) enum Check {
     RailLimit,
     /// A chunk's rails ran in series, or in parallel.
     FanOut,
+    /// Coalescing joined something, or nothing.
+    Coalescing,
     /// Preparation, and not registration, touched the memory first.
     Preparation,
     /// Variants that prepare cut the memory alike.
@@ -67,7 +70,7 @@ pub(crate) enum Check {
 }
 
 impl Check {
-    pub(crate) const ALL: [Check; 18] = [
+    pub(crate) const ALL: [Check; 19] = [
         Check::Backend,
         Check::Pins,
         Check::Cache,
@@ -81,6 +84,7 @@ impl Check {
         Check::ProcessLimit,
         Check::RailLimit,
         Check::FanOut,
+        Check::Coalescing,
         Check::Preparation,
         Check::Slices,
         Check::Interleaved,
@@ -104,6 +108,7 @@ impl Check {
             Check::ProcessLimit => "process-limit",
             Check::RailLimit => "rail-limit",
             Check::FanOut => "fan-out",
+            Check::Coalescing => "coalescing",
             Check::Preparation => "preparation",
             Check::Slices => "slices",
             Check::Interleaved => "interleaved",
@@ -166,6 +171,7 @@ pub(crate) fn trial(spec: &Spec, variant: &Variant, evidence: &Evidence, checks:
             Check::ProcessLimit => limits::process(&seen).into_iter().collect(),
             Check::RailLimit => limits::rail(&seen).into_iter().collect(),
             Check::FanOut => fan_out::fan_out(&seen).into_iter().collect(),
+            Check::Coalescing => joining::joining(&seen).into_iter().collect(),
             Check::Preparation => preparation::preparation(&seen).into_iter().collect(),
             // These look at all trials together.
             Check::Slices | Check::Interleaved | Check::Trials | Check::Drift => Vec::new(),

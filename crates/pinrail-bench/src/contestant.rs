@@ -81,10 +81,10 @@ pub struct Dispatched {
 pub struct Handout {
     /// What it was.
     pub kind: Kind,
-    /// The buffer, by its place in [`Dispatched::buffers`].
-    pub buffer: u32,
-    /// Its first byte, counted from the buffer's first.
-    pub offset: u64,
+    /// The chunk; chunks are numbered in the caller's order.
+    pub chunk: u32,
+    /// Its first address.
+    pub start: u64,
     /// Bytes.
     pub len: u64,
     /// The rail, by its place in the machine; `None` for a preparation.

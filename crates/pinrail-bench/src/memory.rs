@@ -1,20 +1,16 @@
 //! Fresh memory for a trial.
 
-use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use pinrail_core::batch::Layout;
-use pinrail_core::{Access, Buffer, Cause, Extent, Memory, NodeId, Place, Prepare as _, PrepareError, PrepareStep};
-use pinrail_memory::{Mapping, Pages, Populate, Residency, node_histogram};
+use pinrail_core::{Access, Buffer, Cause, Memory, Place, Prepare as _, PrepareError, PrepareStep};
+use pinrail_memory::{Mapping, Pages, Populate, Residency, host_place};
 use pinrail_policy::Slices;
 
 use crate::error::BenchError;
 use crate::spec::MemoryState;
-
-/// Pages of a buffer that are asked for their node.
-const PAGES_ASKED: u32 = 64;
 
 /// The memory of one trial, with its buffers.
 pub(crate) struct Made {
@@ -42,11 +38,11 @@ pub(crate) fn make(layout: &Layout, pages: Pages, state: MemoryState, threads: u
         populate(&memories, pages, threads)?;
     }
     let mut buffers = layout.buffers(&memories)?;
-    let only_node = only_node();
     for buffer in &mut buffers {
         buffer.page_size = buffer.page_size.max(pages.page_size());
         if buffer.place == Place::Host {
-            buffer.place = place(buffer.extent(), state, only_node);
+            // Where the kernel does not tell, placement says so itself.
+            buffer.place = host_place(buffer.extent()).unwrap_or(Place::Host);
         }
     }
     notes.sort_unstable();
@@ -97,24 +93,4 @@ pub(crate) fn resident(memories: &[Memory]) -> Result<(u64, u64), BenchError> {
         sums.1 += memory.len();
     }
     Ok(sums)
-}
-
-/// Where a buffer lies, or certainly will.
-fn place(extent: Extent, state: MemoryState, only_node: Option<NodeId>) -> Place {
-    match state {
-        MemoryState::Untouched => only_node.map_or(Place::Host, Place::HostNode),
-        MemoryState::Resident => match node_histogram(extent, PAGES_ASKED) {
-            Ok(histogram) if histogram.is_mixed() => Place::HostMixed,
-            Ok(histogram) => histogram.single().map_or(Place::Host, Place::HostNode),
-            Err(_) => Place::Host,
-        },
-    }
-}
-
-/// The node of memory that nobody has touched yet, where this process may use only one.
-fn only_node() -> Option<NodeId> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
-    // A machine with one node allows node 0; some kernels write the list of possible nodes, so that is read as unknown.
-    allowed.trim().parse().ok().map(NodeId)
 }

@@ -9,7 +9,7 @@ use crate::trial::Evidence;
 pub struct Record {
     /// One letter a step: `p` a preparation, `r` a registration.
     pub kind: String,
-    /// The buffer, by its place in the batch.
+    /// The (first) buffer, by its place in the batch.
     pub buffer: Vec<u32>,
     /// Bytes.
     pub len: Vec<u64>,
@@ -30,7 +30,7 @@ pub struct Record {
 pub struct RecordedStep {
     /// True for a registration.
     pub registers: bool,
-    /// The buffer, by its place in the batch.
+    /// The (first) buffer, by its place in the batch.
     pub buffer: u32,
     /// Bytes.
     pub len: u64,
@@ -48,15 +48,22 @@ impl Record {
     /// What dispatch handed out; the calls, where there was no dispatch.
     pub(crate) fn of(evidence: &Evidence) -> Record {
         let mut record = Record::default();
+        let mut buffers: Vec<(u64, u32)> = (0..).zip(&evidence.batch).map(|(at, of)| (of.extent().start(), at)).collect();
+        buffers.sort_unstable();
+        // The last buffer that begins at or before an address; the first, where a registration begins before all.
+        let buffer = |address: u64| {
+            let at = buffers.partition_point(|(start, _)| *start <= address).saturating_sub(1);
+            buffers.get(at).map_or(0, |(_, buffer)| *buffer)
+        };
         match evidence.ran.dispatched.as_slice() {
-            [] => record.take_calls(evidence),
+            [] => record.take_calls(evidence, &buffer),
             runs => {
                 for run in runs {
                     record.levels.extend(&run.levels);
                     for step in &run.handouts {
                         record.push(RecordedStep {
                             registers: step.kind == Kind::Register,
-                            buffer: step.buffer,
+                            buffer: buffer(step.start),
                             len: step.len,
                             rail: step.rail,
                             worker: step.worker.0,
@@ -70,13 +77,7 @@ impl Record {
         record
     }
 
-    fn take_calls(&mut self, evidence: &Evidence) {
-        let mut buffers: Vec<(u64, u32)> = (0..).zip(&evidence.batch).map(|(at, of)| (of.extent().start(), at)).collect();
-        buffers.sort_unstable();
-        let buffer = |address: u64| match buffers.partition_point(|(start, _)| *start <= address) {
-            0 => 0,
-            after => buffers[after - 1].1,
-        };
+    fn take_calls(&mut self, evidence: &Evidence, buffer: &dyn Fn(u64) -> u32) {
         let mut calls = evidence.calls.clone();
         calls.sort_by_key(|call| call.entered_ns);
         let mut workers = Vec::new();

@@ -76,21 +76,27 @@ pub(crate) fn trials_min(confidence: f64) -> u32 {
     (1..64).find(|&trials| 2.0 * 0.5f64.powi(trials) <= 1.0 - confidence).map_or(64, i32::unsigned_abs)
 }
 
-/// How many trials an interval of these ratios needs to tell `effect` (0.1 is 10 %) from nothing in 9 of 10 runs.
+/// Most trials that [`trials_for`] asks for: beyond it the machine is too noisy, and not the run too short.
+pub(crate) const TRIALS_MAX: u32 = 10_000;
+
+/// How many trials it takes to tell `effect` (0.1 is 10 %) from nothing in 9 of 10 runs, by what was seen so far.
 ///
-/// The scatter is that of the ratios' logarithms, by their median absolute deviation. The constants are the normal
-/// distribution's: 2.576 for 99 % of two sides, 1.282 for 9 of 10, 1.4826 from the deviation to sigma, and pi/2 because a
-/// median needs that many times the samples of a mean.
+/// Of the ratios as they are, moved to that effect, some lie on its wrong side; `wrong` is their share (by Laplace's rule,
+/// since a few trials that all agree prove little). The interval's low end is about the ratio of rank
+/// `n/2 - z*sqrt(n)/2`, so it lies on the right side if no more than so many lie on the wrong one.
 pub(crate) fn trials_for(a: &[f64], b: &[f64], effect: f64, confidence: f64) -> u32 {
     let logs: Vec<f64> = a.iter().zip(b).map(|(a, b)| (a / b).ln()).collect();
     let middle = median(&logs);
-    let deviation = 1.4826 * median(&logs.iter().map(|log| (log - middle).abs()).collect::<Vec<_>>());
-    let ratio = (z_of(confidence) + 1.282) * deviation / effect.ln_1p();
-    let wanted = (std::f64::consts::FRAC_PI_2 * ratio * ratio).ceil().min(1e6);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a million")]
-    let wanted = wanted as u32;
-    // One more than the least: at the least a single trial that disagrees hides any difference.
-    wanted.max(trials_min(confidence) + 2)
+    let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    let wrong = count(logs.iter().filter(|log| **log - middle + effect.ln_1p() < 0.0).count());
+    let wrong = (wrong + 1.0) / (count(logs.len()) + 2.0);
+    let enough = |&trials: &u32| {
+        let n = f64::from(trials);
+        let allowed = n / 2.0 - z_of(confidence) * n.sqrt() / 2.0 - 0.5;
+        // 1.282: 9 of 10, one side of the normal distribution.
+        allowed - n * wrong >= 1.282 * (n * wrong * (1.0 - wrong)).sqrt()
+    };
+    (trials_min(confidence)..TRIALS_MAX).find(enough).unwrap_or(TRIALS_MAX)
 }
 
 /// The two-sided normal quantile, by bisection of its own integral (Simpson's rule): no table, no package.
@@ -194,6 +200,19 @@ pub(crate) mod tests {
     #[test]
     fn the_least_trials_are_those_of_the_sign_test() {
         assert_eq!((trials_min(0.99), trials_min(0.95)), (8, 6));
+    }
+
+    #[test]
+    fn noise_asks_for_trials() {
+        let mut rng = SplitMix::new(5);
+        let mut asked = |scatter| {
+            let wanted = || trials_for(&trials(40, 1.0, scatter, &mut rng), &trials(40, 1.0, scatter, &mut rng), 0.1, 0.99);
+            let mut all: Vec<u32> = std::iter::repeat_with(wanted).take(9).collect();
+            all.sort_unstable();
+            all[4]
+        };
+        let (quiet, noisy, hopeless) = (asked(0.01), asked(0.15), asked(3.0));
+        assert!(quiet < 40 && (60..400).contains(&noisy) && hopeless > 1000, "{quiet} {noisy} {hopeless}");
     }
 
     #[test]

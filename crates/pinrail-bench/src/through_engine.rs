@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pinrail_core::{Kind, StepWhat};
+use pinrail_core::{Kind, PrepareStep, StepWhat};
 use pinrail_engine::{Engine, Options, Registration, Report};
 use pinrail_plan::Plan;
 use pinrail_policy::Policy;
@@ -58,19 +58,14 @@ pub(crate) fn dispatched(plan: &Plan, report: &Report) -> Dispatched {
             StepWhat::Prepare { chunk, slice } => (chunk, None, Some(slice)),
             StepWhat::Task { chunk, rail, .. } => (chunk, Some(rail.0), None),
         };
-        let planned = &plan.chunks()[chunk.index()];
-        let range = match slice {
-            Some(slice) => match plan.prepare_step(chunk, slice) {
-                pinrail_core::PrepareStep::Populate { range, .. } | pinrail_core::PrepareStep::Export { range, .. } => range,
-                _ => planned.range.clone(),
-            },
-            None => planned.range.clone(),
+        let range = match slice.map(|slice| plan.prepare_step(chunk, slice)) {
+            Some(PrepareStep::Populate { range, .. } | PrepareStep::Export { range, .. }) => range,
+            _ => plan.chunks()[chunk.index()].range.clone(),
         };
-        let first = plan.buffers()[planned.buffer.index()].range().start;
         Handout {
             kind: if rail.is_some() { Kind::Register } else { Kind::Prepare },
-            buffer: planned.buffer.0,
-            offset: range.start - first,
+            chunk: chunk.0,
+            start: plan.memory(chunk).extent().start() + range.start,
             len: range.end - range.start,
             rail,
             worker: handout.worker,

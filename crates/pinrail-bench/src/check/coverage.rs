@@ -1,43 +1,65 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pinrail_core::{Kind, RailId};
+use pinrail_core::{Buffer, Kind, RailId};
+use pinrail_policy::spec::Term;
+use pinrail_policy::{Coverage, Selection};
 
 use super::{Fault, Seen};
 use crate::watch::Call;
 
-/// Every byte of every buffer is registered once on each rail that was chosen for it and on no other, and all of it is
-/// deregistered: seen from the calls.
+/// Every byte of every buffer is registered once on each rail that was chosen for it (or once on one of them, where the
+/// policy shares buffers out), on no other, and all of it is deregistered: seen from the calls.
 pub(super) fn coverage(seen: &Seen<'_>) -> Option<Fault> {
     let evidence = seen.evidence;
+    let broken = |what: String| Some(Fault::Broken(what));
     if evidence.lost > 0 {
-        return Some(Fault::Broken(format!("{} calls more than the batch needs", evidence.lost)));
+        return broken(format!("{} calls more than the batch needs were made", evidence.lost));
     }
-    let made = by_rail(&evidence.calls, Kind::Register);
-    let mut wanted: BTreeMap<RailId, Vec<(u64, u64)>> = BTreeMap::new();
-    for (buffer, selection) in evidence.batch.iter().zip(&seen.selections) {
-        for &rail in &selection.rails {
-            wanted.entry(rail).or_default().push((buffer.extent().start(), buffer.extent().end()));
+    let name = |rail: RailId| evidence.machine.rails.get(rail.index()).map_or("an unknown rail", |rail| &rail.name);
+    let made = ranges(&evidence.calls, Kind::Register);
+    if let Some((rail, at)) = made.iter().find_map(|(rail, ranges)| Some((*rail, twice(ranges)?))) {
+        return broken(format!("address {at:#x} was registered twice on {}", name(rail)));
+    }
+    let may_share = seen.claims.is_some_and(|claims| claims.policy.coverage == Coverage::Disjoint);
+    let mut shared = false;
+    let mut touched: BTreeMap<RailId, BTreeSet<u64>> = BTreeMap::new();
+    for (buffer, Selection { rails, .. }) in evidence.batch.iter().zip(&seen.selections) {
+        let covers: Vec<(RailId, u64)> = made
+            .iter()
+            .filter_map(|(rail, ranges)| {
+                let over = overlapping(ranges, buffer);
+                touched.entry(*rail).or_default().extend(over.iter().map(|range| range.0));
+                let bytes = over.iter().map(|range| within(*range, buffer)).sum();
+                (bytes > 0).then_some((*rail, bytes))
+            })
+            .collect();
+        let full = rails.iter().all(|rail| covers.contains(&(*rail, buffer.len())));
+        let once = may_share && covers.iter().map(|(_, bytes)| bytes).sum::<u64>() == buffer.len();
+        shared |= once && !full;
+        if let Some((rail, _)) = covers.iter().find(|(rail, _)| !rails.contains(rail)) {
+            return broken(format!("buffer {} was registered on {}, which is not chosen for it", buffer.name, name(*rail)));
+        }
+        if !full && !once {
+            let rail = rails.iter().find(|rail| !covers.contains(&(**rail, buffer.len()))).copied();
+            let bytes = covers.iter().find(|(of, _)| Some(*of) == rail).map_or(0, |(_, bytes)| *bytes);
+            let (all, rail) = (buffer.len(), rail.map_or("its rails", name));
+            return broken(format!("{bytes} of {all} bytes of buffer {} were registered on {rail}", buffer.name));
         }
     }
-    for (rail, buffers) in &mut wanted {
-        buffers.sort_unstable();
-        let name = &evidence.machine.rails[rail.index()].name;
-        let calls = made.get(rail).map_or(&[][..], Vec::as_slice);
-        if joined(calls, buffers) != *buffers {
-            let (of, all) = (sum(calls), sum(buffers));
-            return Some(Fault::Broken(format!("not every byte was registered once on {name}: {of} bytes instead of {all}")));
+    for (rail, ranges) in &made {
+        if ranges.len() != touched.get(rail).map_or(0, BTreeSet::len) {
+            return broken(format!("something that is no buffer was registered on {}", name(*rail)));
         }
     }
-    if let Some(rail) = made.keys().find(|rail| !wanted.contains_key(rail)) {
-        let name = &evidence.machine.rails[rail.index()].name;
-        return Some(Fault::Broken(format!("{name} was registered on, and the policy does not choose it")));
+    if ranges(&evidence.undone, Kind::Deregister) != made {
+        return broken("what was registered is not what was deregistered".to_owned());
     }
-    let undone = by_rail(&evidence.undone, Kind::Deregister);
-    (undone != made).then(|| Fault::Broken("what was registered is not what was deregistered".to_owned()))
+    let typed = seen.typed().contains(&Term::Coverage(Coverage::Disjoint));
+    (typed && !shared).then(|| Fault::Idle("coverage=disjoint changed nothing: every rail holds the whole batch".to_owned()))
 }
 
 /// The ranges of successful calls by rail, ascending.
-fn by_rail(calls: &[Call], kind: Kind) -> BTreeMap<RailId, Vec<(u64, u64)>> {
+fn ranges(calls: &[Call], kind: Kind) -> BTreeMap<RailId, Vec<(u64, u64)>> {
     let mut by_rail: BTreeMap<RailId, Vec<(u64, u64)>> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.kind == kind && call.ok) {
         if let Some(rail) = call.rail {
@@ -48,35 +70,37 @@ fn by_rail(calls: &[Call], kind: Kind) -> BTreeMap<RailId, Vec<(u64, u64)>> {
     by_rail
 }
 
-/// Pieces joined to the buffers they tile; what tiles none stays as it is.
-fn joined(pieces: &[(u64, u64)], buffers: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut joined: Vec<(u64, u64)> = Vec::with_capacity(buffers.len());
-    for &(start, end) in pieces {
-        // A piece goes on where the last one ended, unless a buffer begins right there.
-        let begins = buffers.binary_search_by_key(&start, |buffer| buffer.0).is_ok();
-        match joined.last_mut() {
-            Some(last) if last.1 == start && !begins => last.1 = end,
-            _ => joined.push((start, end)),
-        }
-    }
-    joined
+/// The first address in two of the ranges.
+fn twice(ranges: &[(u64, u64)]) -> Option<u64> {
+    ranges.windows(2).find(|pair| pair[1].0 < pair[0].1).map(|pair| pair[1].0)
 }
 
-fn sum(ranges: &[(u64, u64)]) -> u64 {
-    ranges.iter().map(|(start, end)| end - start).sum()
+/// Those of disjoint ascending ranges that a buffer has bytes in.
+pub(super) fn overlapping<'r>(ranges: &'r [(u64, u64)], buffer: &Buffer) -> &'r [(u64, u64)] {
+    let extent = buffer.extent();
+    let first = ranges.partition_point(|range| range.1 <= extent.start());
+    let end = ranges.partition_point(|range| range.0 < extent.end());
+    &ranges[first..end.max(first)]
+}
+
+fn within((start, end): (u64, u64), buffer: &Buffer) -> u64 {
+    end.min(buffer.extent().end()) - start.max(buffer.extent().start())
 }
 
 #[cfg(test)]
 mod tests {
+    use pinrail_core::Memory;
+
     use super::*;
 
     #[test]
-    fn pieces_join_to_buffers_and_to_nothing_else() {
-        let buffers = [(0, 10), (10, 20), (30, 40)];
-        assert_eq!(joined(&[(0, 4), (4, 10), (10, 20), (30, 40)], &buffers), buffers);
-        for wrong in [&[(0, 10), (10, 20)][..], &[(0, 10), (10, 20), (30, 39)], &[(0, 10), (10, 20), (30, 40), (30, 40)]] {
-            assert_ne!(joined(wrong, &buffers), buffers);
-        }
-        assert_ne!(joined(&[(0, 4), (5, 10), (10, 20), (30, 40)], &buffers), buffers);
+    fn ranges_are_told_from_neighbours() {
+        let memory = Memory::imagined(0x1000, 0x1000).unwrap();
+        let buffer = Buffer::new("b", memory, 0x100..0x200).unwrap();
+        let ranges = [(0x1000, 0x1100), (0x1100, 0x1180), (0x1180, 0x1300), (0x1300, 0x1400)];
+        assert_eq!(overlapping(&ranges, &buffer), &ranges[1..3]);
+        assert_eq!(within(ranges[2], &buffer), 0x80);
+        assert!(overlapping(&[], &buffer).is_empty());
+        assert_eq!((twice(&ranges), twice(&[(0, 10), (9, 12)])), (None, Some(9)));
     }
 }
