@@ -1,7 +1,7 @@
 use std::io;
 
 use pinrail_core::batch::BatchError;
-use pinrail_core::{Cause, Diagnosis, DeregisterError, ErrorKind, PrepareError, RegisterError};
+use pinrail_core::{Cause, DeregisterError, Diagnosis, ErrorKind, PrepareError, RegisterError};
 use pinrail_engine::{Failure, StillRegistered};
 use pinrail_memory::MapError;
 use pinrail_plan::PlanError;
@@ -110,9 +110,9 @@ impl BenchError {
                 let (limit, need) = cause.limit_and_need();
                 Diagnosis { limit, need, hint: cause.hint().map(str::to_owned), ..of(cause.kind()) }
             }
-            BenchError::Memory { need, available } => {
-                of(ErrorKind::Exhausted).limit(*available, *need).hint("take a smaller batch (kimi-k3/N with a larger N), or fewer processes")
-            }
+            BenchError::Memory { need, available } => of(ErrorKind::Exhausted)
+                .limit(*available, *need)
+                .hint("take a smaller batch (kimi-k3/N with a larger N), or fewer processes"),
             BenchError::Register(failure) => failure.diagnosis(),
             BenchError::Deregister(still) => {
                 let first = still.failed.first().map(|failure| failure.diagnosis());

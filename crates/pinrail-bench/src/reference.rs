@@ -216,7 +216,9 @@ mod tests {
 
     #[test]
     fn what_is_no_reference_is_refused() {
-        for name in ["", "bounded-pool", "bounded-pool=0", "bounded-pool=x", "bounded-pool=5000", "thread-per-buffer=2", "capped=2"] {
+        for name in
+            ["", "bounded-pool", "bounded-pool=0", "bounded-pool=x", "bounded-pool=5000", "thread-per-buffer=2", "capped=2"]
+        {
             assert!(name.parse::<Reference>().is_err(), "{name}");
         }
     }

@@ -130,8 +130,13 @@ pub(crate) fn judged(
     notes.sort_unstable();
     notes.dedup();
     let findings = findings(&names, &tried, order, checks);
-    let variants: Vec<VariantResults> =
-        spec.variants.iter().zip(&names).zip(&tried).map(|((variant, name), tried)| results(spec, variant, name, tried, &machine)).collect();
+    let variants: Vec<VariantResults> = spec
+        .variants
+        .iter()
+        .zip(&names)
+        .zip(&tried)
+        .map(|((variant, name), tried)| results(spec, variant, name, tried, &machine))
+        .collect();
     let drift = stats::drift(&canary_s);
     let ground = Ground { findings: &findings, drift, seed: spec.seed, checks };
     let side = |at: usize| Side {

@@ -104,7 +104,10 @@ fn z_of(confidence: f64) -> f64 {
     let density = |x: f64| (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let within = |z: f64| {
         let h = z / 200.0;
-        let sum: f64 = (0..100).map(|i| f64::from(i) * 2.0).map(|i| density(i * h) + 4.0 * density((i + 1.0) * h) + density((i + 2.0) * h)).sum();
+        let sum: f64 = (0..100)
+            .map(|i| f64::from(i) * 2.0)
+            .map(|i| density(i * h) + 4.0 * density((i + 1.0) * h) + density((i + 2.0) * h))
+            .sum();
         2.0 * sum * h / 3.0
     };
     let (mut low, mut high) = (0.0, 10.0);
@@ -244,7 +247,10 @@ pub(crate) mod tests {
     fn a_slope_is_found_among_outliers_and_flat_is_flat() {
         let mut rng = SplitMix::new(3);
         let line = |slope: f64, rng: &mut SplitMix| -> Vec<(f64, f64)> {
-            (0..40).map(|at| f64::from(at % 8)).map(|x| (x, 5.0 + slope * x + 0.1 * normal(rng) + if rng.below(10) == 0 { 9.0 } else { 0.0 })).collect()
+            (0..40)
+                .map(|at| f64::from(at % 8))
+                .map(|x| (x, 5.0 + slope * x + 0.1 * normal(rng) + if rng.below(10) == 0 { 9.0 } else { 0.0 }))
+                .collect()
         };
         let steep = slope(&line(8.0, &mut rng), 0.99, &mut SplitMix::new(1)).unwrap();
         assert!(steep.interval.low > 7.8 && steep.interval.high < 8.2, "{steep:?}");

@@ -121,10 +121,14 @@ mod tests {
         let (a, b): (Vec<f64>, Vec<f64>) = (vec![1.2; 10], vec![1.0; 10]);
         assert_eq!(verdict(&a, &b).verdict, Verdict::Slower);
         let few = verdict(&a[..7], &b[..7]);
-        assert_eq!((few.verdict, few.reason.unwrap().as_str()), (Verdict::Withheld, "7 trials are too few for an interval of 99 %: at least 8 are needed"));
+        assert_eq!(
+            (few.verdict, few.reason.unwrap().as_str()),
+            (Verdict::Withheld, "7 trials are too few for an interval of 99 %: at least 8 are needed")
+        );
         let checks = Check::ALL.into();
         let side = |name, samples| Side { name, samples, slicing: (0, 0) };
-        let drifted = |drift| Ground { findings: &[], drift, seed: 1, checks: &checks }.compare(&side("a", &a), &side("b", &b)).verdict;
+        let drifted =
+            |drift| Ground { findings: &[], drift, seed: 1, checks: &checks }.compare(&side("a", &a), &side("b", &b)).verdict;
         assert_eq!((drifted(0.1), drifted(0.25)), (Verdict::Slower, Verdict::Withheld));
     }
 

@@ -13,9 +13,7 @@ pub(crate) fn other_backend(named: &str, identity: &Identity) -> Option<String> 
     // A provider is also right with a layer of its own library over it, as in tcp;ofi_rxm.
     let is_provider = |wanted: &str| identity.provider == wanted || identity.provider.starts_with(&format!("{wanted};"));
     let right = identity.backend == backend && provider.is_none_or(is_provider);
-    (!right).then(|| {
-        format!("{named} was asked for and {} ({}) ran", identity.backend, identity.provider)
-    })
+    (!right).then(|| format!("{named} was asked for and {} ({}) ran", identity.backend, identity.provider))
 }
 
 /// A provider that pins nothing says nothing about what registration costs.

@@ -17,7 +17,6 @@ pub(super) fn same(seen: &Seen<'_>) -> Option<Fault> {
 pub(super) fn whole(seen: &Seen<'_>) -> Option<Fault> {
     let runs = seen.evidence.ran.dispatched.len();
     let buffers = seen.evidence.batch.len();
-    (runs > 1).then(|| {
-        Fault::Broken(format!("the batch of {buffers} buffers was registered in {runs} calls: no policy saw it whole"))
-    })
+    (runs > 1)
+        .then(|| Fault::Broken(format!("the batch of {buffers} buffers was registered in {runs} calls: no policy saw it whole")))
 }

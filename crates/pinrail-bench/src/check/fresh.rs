@@ -18,6 +18,9 @@ pub(super) fn memory(seen: &Seen<'_>) -> Option<Fault> {
         MemoryState::Resident => there == all,
     };
     (!right).then(|| {
-        Fault::Broken(format!("{there} of {all} bytes were resident when the clock started, and {} was asked for", seen.spec.memory))
+        Fault::Broken(format!(
+            "{there} of {all} bytes were resident when the clock started, and {} was asked for",
+            seen.spec.memory
+        ))
     })
 }

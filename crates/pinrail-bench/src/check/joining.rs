@@ -25,9 +25,7 @@ pub(super) fn joining(seen: &Seen<'_>) -> Option<Fault> {
         .collect();
     let name = typed.spec();
     match typed {
-        Coalescing::None if !between.is_empty() => {
-            Some(Fault::Broken(format!("{name}: a registration covers several buffers")))
-        }
+        Coalescing::None if !between.is_empty() => Some(Fault::Broken(format!("{name}: a registration covers several buffers"))),
         Coalescing::Adjacent if between.is_empty() => {
             Some(Fault::Idle(format!("{name} changed nothing: no buffers of the batch touch in one allocation")))
         }

@@ -42,6 +42,9 @@ pub(crate) fn drift(drift: f64, ratio: f64) -> Option<(Check, String)> {
     let effect = if ratio > 1.0 { ratio - 1.0 } else { 1.0 / ratio - 1.0 };
     (drift >= effect).then(|| {
         let (drift, effect) = (drift * 100.0, effect * 100.0);
-        (Check::Drift, format!("the machine drifted: a fixed task moved by {drift:.1} % during the run and this differs by {effect:.1} %"))
+        (
+            Check::Drift,
+            format!("the machine drifted: a fixed task moved by {drift:.1} % during the run and this differs by {effect:.1} %"),
+        )
     })
 }

@@ -15,12 +15,7 @@ use super::{bounded_pool, lock};
 ///
 /// Mooncake's follow-up to issue 855 (pull requests 875 and 1238): touch first, then go parallel over NICs. Slices are
 /// those of Pinrail's own preparation, whatever N is: shares of one N-th each once showed a cliff that was not there.
-pub(super) fn prefault(
-    pieces: &Pieces,
-    prepare: &dyn Prepare,
-    crew: &Crew,
-    threads: NonZeroU32,
-) -> Result<(), PrepareError> {
+pub(super) fn prefault(pieces: &Pieces, prepare: &dyn Prepare, crew: &Crew, threads: NonZeroU32) -> Result<(), PrepareError> {
     let (queue, slices) = (Injector::new(), Slices::default());
     for piece in &pieces.all {
         (0..slices.count(piece.range.end - piece.range.start, piece.page_size)).for_each(|nth| queue.push((piece, nth)));
