@@ -412,6 +412,8 @@ mod tests {
             "two ports of one switch"
         );
         assert_eq!(near((Some(0), port), (Some(0), &["hb0", "root", "sw0", "sw0.2", "sw1", "sw1.1"])), Some(PathClass::Pxb));
+        let no_root_port = near((Some(0), &["hb0", "b9:00.0", "ba:00.0"]), (Some(0), &["hb0", "b9:00.0", "ba:01.0"]));
+        assert_eq!(no_root_port, Some(PathClass::Pix), "a VM may hide the root port");
         assert_eq!(near((Some(0), port), (Some(0), &["hb0", "root2", "sw0", "sw0.1"])), Some(PathClass::Phb));
         assert_eq!(near((Some(0), at), (Some(0), &["hb0", "sw9"])), Some(PathClass::Phb));
         assert_eq!(near((Some(0), at), (Some(0), &["hb1", "sw0"])), Some(PathClass::Node));
