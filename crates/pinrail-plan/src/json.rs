@@ -3,7 +3,7 @@ use pinrail_core::{BufferId, Kind, Limits, Rail, RailId};
 use pinrail_policy::Control;
 use serde_json::{Value, json};
 
-use crate::Plan;
+use crate::{Needs, Plan};
 
 /// What the host has of memlock, as the caller found it; a plan itself touches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,22 +59,22 @@ impl Plan {
             "rails": rails,
             "buffers": buffers,
             "needs": {"pinned_bytes": needs.pinned_bytes, "mrs": needs.mrs, "pages": needs.pages, "foreign_bytes": needs.foreign_bytes,
-                      "memlock": {"need": needs.memlock_process_bytes.saturating_add(needs.memlock_user_bytes),
-                                  "have": memlock.have_bytes, "counts": self.memlock_counts()}},
+                      "memlock": {"need": needs.pinned_bytes, "have": memlock.have_bytes, "counts": self.memlock_counts()}},
             "limits": self.limits_json(),
             "policy": self.policy().spec(),
         })
     }
 
-    /// Whose memlock budget the plan's pins count against.
+    /// Whose memlock budget the plan's pins count against: `process`, `user`, `unknown` (until a backend says so), several
+    /// of them joined by ` and `, or `nothing` where nothing is pinned.
     #[must_use]
-    pub fn memlock_counts(&self) -> &'static str {
-        match (self.needs().memlock_process_bytes > 0, self.needs().memlock_user_bytes > 0) {
-            (false, false) => "nothing",
-            (true, false) => "process",
-            (false, true) => "user",
-            (true, true) => "process and user",
-        }
+    pub fn memlock_counts(&self) -> String {
+        let Needs { pinned_bytes, memlock_process_bytes, memlock_user_bytes, .. } = *self.needs();
+        let known_bytes = memlock_process_bytes.saturating_add(memlock_user_bytes);
+        let whose =
+            [("process", memlock_process_bytes > 0), ("user", memlock_user_bytes > 0), ("unknown", pinned_bytes > known_bytes)];
+        let whose: Vec<&str> = whose.into_iter().filter(|(_, counts)| *counts).map(|(whose, _)| whose).collect();
+        if whose.is_empty() { "nothing".to_owned() } else { whose.join(" and ") }
     }
 
     fn limits_json(&self) -> Value {

@@ -203,11 +203,9 @@ impl Domain {
         }
     }
 
-    /// Registers memory of our own for local use: what transfers pass through. The caller keeps the bytes allocated until
-    /// the MR is deregistered.
-    pub(crate) fn register_local(&self, bytes: NonNull<[u8]>) -> Result<NonNull<sys::ibv_mr>, MoveError> {
-        let start = bytes.cast::<u8>().expose_provenance().get() as u64;
-        let extent = Extent::new(start, bytes.len() as u64).expect("an allocation is not empty and ends");
+    /// Registers memory of our own for local use: what transfers pass through. The caller keeps it mapped until the MR is
+    /// deregistered.
+    pub(crate) fn register_local(&self, extent: Extent) -> Result<NonNull<sys::ibv_mr>, MoveError> {
         let (access, source) = (Access::LOCAL_WRITE, &Source::Address);
         self.call(extent, source, access::flags(access, false)).map_err(|errno| {
             let live = self.live.load(Ordering::Relaxed);

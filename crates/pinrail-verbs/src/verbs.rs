@@ -229,6 +229,9 @@ impl Registrar for Verbs {
 
 /// Bytes go over the rail to itself: from one queue pair of the MR's device to another, by RDMA write and read with the
 /// MR's remote key. So it is the NIC that refuses a key or an offset that is wrong, and access that was not granted.
+///
+/// A rail's first transfer makes the queue pairs, on the rail's PD, and pins 64 KiB for them, both for as long as the
+/// domain lives.
 impl MoveBytes for Verbs {
     fn write(&self, mr: &Mr, at: u64, from: &[u8], wait: Duration) -> Result<(), MoveError> {
         self.transfer(mr, at, Bytes::In(from), wait)
