@@ -1,6 +1,6 @@
 //! What a machine lacks for a build or a test: found, named, and installed where that harms nothing.
 
-mod apt;
+pub(crate) mod apt;
 
 use crate::{Result, command::Line, workspace::Workspace};
 

@@ -28,6 +28,8 @@ mod limits;
 mod pair;
 mod rails;
 mod sysfs;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -39,7 +41,9 @@ pub use cache::MrCache;
 pub use error::OpenError;
 /// The bindings, whose types the handles have.
 pub use libfabric_sys as sys;
-use pinrail_core::{Cause, Chunk, DeregisterError, Identity, MoveBytes, MoveError, Mr, Rail, RailId, RegisterError, Registrar};
+use pinrail_core::{
+    Access, Cause, Chunk, DeregisterError, Identity, MoveBytes, MoveError, Mr, Rail, RailId, RegisterError, Registrar,
+};
 use sys::bindgen::{fi_info, fid_domain, fid_ep, fid_fabric};
 
 use crate::deadline::Deadline;
@@ -58,11 +62,30 @@ pub struct Libfabric {
 pub struct Wanted<'a> {
     /// The provider, exactly as it calls itself: `tcp`, `tcp;ofi_rxm`, `efa`.
     pub provider: &'a str,
-    /// Domains of it. Devices are taken in the provider's order, one rail each; a provider without devices (tcp, shm,
-    /// sockets) opens its domains as often as asked for.
-    pub rails: u16,
+    /// Which domains of it, and how many.
+    pub rails: Rails<'a>,
     /// True to open domains that register device memory (FI_HMEM).
     pub device_memory: bool,
+}
+
+/// Which of a provider's domains become rails. A provider without devices (tcp, shm, sockets) opens its domains as often
+/// as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rails<'a> {
+    /// So many, in the provider's order, named after their devices.
+    Count(u16),
+    /// These, in this order: devices are found by name or PCI address. Names that are no device's are taken as they are
+    /// where the provider has none.
+    Named(&'a [Rail]),
+}
+
+impl Rails<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Rails::Count(count) => usize::from(*count),
+            Rails::Named(named) => named.len(),
+        }
+    }
 }
 
 /// A domain that the caller opened, and keeps open.
@@ -99,22 +122,23 @@ impl Libfabric {
     /// # Errors
     /// As [`Libfabric::open_all`].
     pub fn open(provider: &str, rails: u16) -> Result<Libfabric, OpenError> {
-        Libfabric::open_all(&[Wanted { provider, rails, device_memory: false }])
+        Libfabric::open_all(&[Wanted { provider, rails: Rails::Count(rails), device_memory: false }])
     }
 
     /// Opens domains of several providers; the rails come in this order.
     ///
     /// # Errors
-    /// [`OpenError::NoProvider`], [`OpenError::TooFewDomains`], [`OpenError::TooManyRails`], or the call that failed.
+    /// [`OpenError::NoProvider`], [`OpenError::TooFewDomains`], [`OpenError::NoSuchDevice`], [`OpenError::TooManyRails`], or
+    /// the call that failed.
     pub fn open_all(wanted: &[Wanted<'_>]) -> Result<Libfabric, OpenError> {
-        let rails = wanted.iter().map(|wanted| usize::from(wanted.rails)).sum();
+        let rails = wanted.iter().map(|wanted| wanted.rails.len()).sum();
         if rails > Rail::MAX {
             return Err(OpenError::TooManyRails { rails, max: Rail::MAX });
         }
         let mut domains = Vec::new();
         for wanted in wanted {
-            for info in rails::choose(info::discover(wanted.provider, wanted.device_memory)?, wanted)? {
-                domains.push((None, Domain::open(info)?));
+            for (name, info) in rails::choose(info::discover(wanted.provider, wanted.device_memory)?, wanted)? {
+                domains.push((name, Domain::open(info)?));
             }
         }
         Ok(Libfabric::of(domains))
@@ -157,10 +181,10 @@ impl Libfabric {
     }
 
     /// What a peer adds to an offset within the MR to name a byte of it: the address of its first byte, or 0 where the
-    /// provider counts from there. `None` for an MR that is not live here.
+    /// provider counts from there. `None` for an MR that is not live, or not libfabric's.
     #[must_use]
-    pub fn remote_base(&self, mr: &Mr) -> Option<u64> {
-        self.ours(mr).map(|(_, registered)| registered.base)
+    pub fn remote_base(mr: &Mr) -> Option<u64> {
+        mr.token::<Registered>().map(|registered| registered.base)
     }
 
     /// Whether a rail's registrations may go through a cache of its provider: a measurement through one is worthless.
@@ -206,15 +230,25 @@ impl Libfabric {
             let what = format!("{len} bytes at offset {at} are outside the registration of {} bytes", extent.len());
             return Err(MoveError::new(api, None, Cause::Other { what }));
         }
+        // Not every provider refuses what was not granted, and one that does may never say so.
+        let needs = match &bytes {
+            Bytes::In(_) => Access::REMOTE_WRITE,
+            Bytes::Out(_) => Access::REMOTE_READ,
+        };
+        if !registered.access.contains(needs) {
+            let (asked, why) = (registered.access.to_string(), format!("a peer's transfer needs {needs}"));
+            return Err(MoveError::new(api, None, Cause::Access { asked, why }));
+        }
         let deadline = Deadline::after(wait);
-        let mut held = domain.pair.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pair = match held.take() {
+        let pairs = || domain.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = pairs().pop();
+        let mut pair = match idle {
             Some(pair) => pair,
             None => Pair::open(domain, &deadline)?,
         };
         let at = registered.base.wrapping_add(at);
         pair.transfer(domain, registered.base, &mr.keys().remote, at, bytes, &deadline)?;
-        *held = Some(pair);
+        pairs().push(pair);
         Ok(())
     }
 }

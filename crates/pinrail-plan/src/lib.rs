@@ -19,7 +19,9 @@ mod error;
 mod json;
 mod needs;
 mod plan;
+mod runs;
 mod seams;
+mod shares;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod validate;
