@@ -249,6 +249,13 @@ impl Rail {
         }
     }
 
+    /// Whether a rail may have this name: it survives a policy spec and a table.
+    #[must_use]
+    pub fn is_name(name: &str) -> bool {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:@".contains(c);
+        !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
+    }
+
     /// Where it is attached.
     #[must_use]
     pub fn attachment(&self) -> Attachment<'_> {
@@ -298,8 +305,7 @@ impl Machine {
         let mut names = std::collections::BTreeSet::new();
         let mut addresses = std::collections::BTreeSet::new();
         for rail in &self.rails {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:@".contains(c);
-            if rail.name.is_empty() || rail.name.len() > 64 || !rail.name.chars().all(plain) {
+            if !Rail::is_name(&rail.name) {
                 return Err(MachineError::Name { name: rail.name.chars().take(80).collect() });
             }
             if !names.insert(&rail.name) {

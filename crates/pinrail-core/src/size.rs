@@ -1,4 +1,4 @@
-//! Sizes in bytes, as people type and read them.
+//! Sizes in bytes, as people type and read them, and speeds as they read them.
 
 use std::fmt;
 
@@ -64,6 +64,27 @@ impl fmt::Display for Bytes {
             (0, 0) => write!(f, "{whole} {unit}"),
             (tenth, 0) => write!(f, "{whole}.{tenth} {unit}"),
             (tenth, hundredth) => write!(f, "{whole}.{tenth}{hundredth} {unit}"),
+        }
+    }
+}
+
+/// Megabits a second for a person: gigabits with up to one decimal, from one gigabit on.
+///
+/// ```
+/// use pinrail_core::size::Mbps;
+/// assert_eq!(Mbps(3_200_000).to_string(), "3200 Gb/s");
+/// assert_eq!(Mbps(2_500).to_string(), "2.5 Gb/s");
+/// assert_eq!(Mbps(100).to_string(), "100 Mb/s");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mbps(pub u64);
+
+impl fmt::Display for Mbps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 1000, self.0 % 1000 / 100) {
+            (0, _) => write!(f, "{} Mb/s", self.0),
+            (whole, 0) => write!(f, "{whole} Gb/s"),
+            (whole, tenth) => write!(f, "{whole}.{tenth} Gb/s"),
         }
     }
 }

@@ -31,7 +31,7 @@ impl Work for Deregistering {
             Ok(()) => Outcome::Done,
             Err(error) => {
                 self.mrs.put(&self.plan, chunk, rail, mr);
-                let buffer = self.plan.buffers()[self.plan.chunks()[chunk.index()].buffer.index()].name.to_string();
+                let buffer = self.plan.buffer_of(chunk).name.to_string();
                 let rail = Some((rail, self.plan.rails()[rail.index()].name.clone()));
                 lock(&self.failed).push(StepFailure { seq, chunk, buffer, rail, error: StepError::Deregister(error) });
                 Outcome::Failed

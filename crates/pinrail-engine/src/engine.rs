@@ -76,8 +76,8 @@ impl Engine {
     /// [`Failure`]; what was registered is undone unless [`OnFailure::KeepComplete`] was asked for.
     pub fn register(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Registration, Box<Failure>> {
         let plan = plan.into();
+        self.check(&plan)?;
         let refused = |refusal| Failure::refused(refusal, plan.tasks());
-        self.preflight(&plan).map_err(refused)?;
         let control = Arc::new(register::control(&plan, options).map_err(refused)?);
         register::register(Arc::clone(&plan), Arc::clone(&self.registrar), Arc::clone(&self.prepare), control, options)
     }
@@ -88,8 +88,8 @@ impl Engine {
     /// [`Failure`] with [`Reason::Refused`](crate::Reason::Refused) when it cannot begin; later failures are the handle's to tell.
     pub fn start(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Handle, Box<Failure>> {
         let plan = plan.into();
+        self.check(&plan)?;
         let tasks = plan.tasks();
-        self.preflight(&plan).map_err(|refusal| Failure::refused(refusal, tasks))?;
         let control = Arc::new(register::control(&plan, options).map_err(|refusal| Failure::refused(refusal, tasks))?);
         let slot = Arc::new(Slot::default());
         let handle = Handle::new(Arc::clone(&control), Arc::clone(&slot));
@@ -101,7 +101,15 @@ impl Engine {
         }
     }
 
-    /// What is certain to fail is refused before any call.
+    /// Refuses what is certain to fail, before any call. A plan of imagined memory will do, so that this can be asked
+    /// before memory is allocated; [`Engine::register`] and [`Engine::start`] ask it themselves.
+    ///
+    /// # Errors
+    /// [`Failure`] with [`Reason::Refused`](crate::Reason::Refused).
+    pub fn check(&self, plan: &Plan) -> Result<(), Box<Failure>> {
+        self.preflight(plan).map_err(|refusal| Failure::refused(refusal, plan.tasks()))
+    }
+
     fn preflight(&self, plan: &Plan) -> Result<(), Refusal> {
         let names = |rails: &[Rail]| rails.iter().map(|rail| rail.name.as_str()).collect::<Vec<_>>().join(", ");
         let (planned, have) = (names(plan.rails()), names(self.registrar.rails()));

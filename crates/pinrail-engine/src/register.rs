@@ -60,7 +60,7 @@ impl Registering {
     }
 
     fn failure(&self, seq: u64, chunk: ChunkId, rail: Option<RailId>, error: StepError) -> StepFailure {
-        let buffer = self.plan.buffers()[self.plan.chunks()[chunk.index()].buffer.index()].name.to_string();
+        let buffer = self.plan.buffer_of(chunk).name.to_string();
         let rail = rail.map(|rail| (rail, self.plan.rails()[rail.index()].name.clone()));
         StepFailure { seq, chunk, buffer, rail, error }
     }

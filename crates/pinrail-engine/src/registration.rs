@@ -165,7 +165,7 @@ impl Registration {
     pub(crate) fn split(self, wanted: impl Fn(BufferId) -> bool) -> (Registration, Registration) {
         let (plan, registrar, mrs, threads_max, report) = self.into_parts();
         let (kept, rest) = (Mrs::empty(&plan).shared(), mrs.shared());
-        for chunk in plan.chunk_ids().filter(|chunk| wanted(plan.chunks()[chunk.index()].buffer)) {
+        for chunk in plan.chunk_ids().filter(|&chunk| plan.buffers_of(chunk).iter().any(|&buffer| wanted(buffer))) {
             for &rail in plan.rails_of(chunk) {
                 if let Some(mr) = rest.take(&plan, chunk, rail) {
                     kept.put(&plan, chunk, rail, mr);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libfabric_sys::bindgen as fi;
-use pinrail_core::{Access, Cause, Chunk, Extent, RegisterError, Source};
+use pinrail_core::{Access, Cause, Chunk, Extent, PinsCounted, RegisterError, Source};
 use smallvec::SmallVec;
 
 use crate::ffi::{Failed, Owned, check, native};
@@ -14,13 +14,13 @@ use crate::info::{EndpointType, Facts, Info, MR_MODE};
 use crate::keys::{Key, Keys};
 use crate::limits::MaxMrSize;
 use crate::pair::{Endpoint, Pair};
-use crate::{Borrowed, OpenError, cause};
+use crate::{Borrowed, OpenError, cause, rails};
 
 /// One domain and what was opened for it. Fields are dropped in the order in which libfabric lets them be closed.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    /// Two endpoints that move bytes, opened when first needed.
-    pub(crate) pair: Mutex<Option<Pair>>,
+    /// Pairs of endpoints that move bytes, opened when needed: as many as transfers were ever under way at once.
+    pub(crate) pairs: Mutex<Vec<Pair>>,
     /// Where registrations are bound to an endpoint (FI_MR_ENDPOINT) and the domain is ours: that endpoint.
     pub(crate) target: Option<Endpoint>,
     /// The endpoint that registrations are bound to, ours or the caller's.
@@ -30,6 +30,7 @@ pub(crate) struct Domain {
     pub(crate) info: Info,
     pub(crate) facts: Facts,
     pub(crate) max_mr_size: MaxMrSize,
+    pub(crate) pins: PinsCounted,
     /// Where the provider leaves the choice of keys to us.
     keys: Option<Arc<Keys>>,
     live: AtomicU64,
@@ -82,13 +83,18 @@ const KEYS_TRIED: usize = 16;
 impl Domain {
     /// Opens fabric and domain.
     pub(crate) fn open(info: Info) -> Result<Domain, OpenError> {
-        let facts = info.facts();
-        check_facts(&facts)?;
         // SAFETY: a complete entry from fi_getinfo.
         let attr = unsafe { (*info.as_ptr()).fabric_attr };
         // SAFETY: the entry's own fabric attributes; the context may be null.
         let fabric = Owned::open("fi_fabric", |made| unsafe { fi::fi_fabric(attr, made, std::ptr::null_mut()) })?;
-        // SAFETY: the fabric was just opened from the same entry; the context may be null.
+        Domain::on_fabric(fabric, info)
+    }
+
+    /// Opens a domain of an open fabric.
+    pub(crate) fn on_fabric(fabric: Owned<fi::fid_fabric>, info: Info) -> Result<Domain, OpenError> {
+        let facts = info.facts();
+        check_facts(&facts)?;
+        // SAFETY: the fabric was opened from the same entry; the context may be null.
         let domain = Owned::open("fi_domain", |made| unsafe {
             fi::fi_domain(fabric.as_ptr(), info.as_ptr(), made, std::ptr::null_mut())
         })?;
@@ -134,12 +140,13 @@ impl Domain {
 
     fn over(handle: NonNull<fi::fid_domain>, info: Info, facts: Facts) -> Domain {
         Domain {
-            pair: Mutex::new(None),
+            pairs: Mutex::new(Vec::new()),
             target: None,
             endpoint: None,
             handle,
             opened: None,
             max_mr_size: MaxMrSize::of(&facts),
+            pins: rails::pins(&facts.provider),
             info,
             facts,
             keys: None,
@@ -172,7 +179,7 @@ impl Domain {
     /// Registers a chunk.
     pub(crate) fn register(self: &Arc<Domain>, chunk: &Chunk<'_>) -> Result<Made, RegisterError> {
         let refused = |cause| RegisterError::new(API, None, cause);
-        let extent = cause::check_chunk(API, chunk)?;
+        let extent = cause::check_chunk(chunk).map_err(refused)?;
         if let Some(limit) = self.max_mr_size.of_access(chunk.access).filter(|&limit| extent.len() > limit) {
             return Err(refused(Cause::MrSize { limit, need: extent.len() }));
         }

@@ -30,6 +30,16 @@ pub enum OpenError {
         /// Rails asked for.
         rails: usize,
     },
+    /// A rail was named that is none of the provider's devices.
+    #[error("provider {provider:?} has no device {rail:?}; it has {}", .domains.join(", "))]
+    NoSuchDevice {
+        /// The provider.
+        provider: String,
+        /// The rail asked for.
+        rail: String,
+        /// Its devices.
+        domains: Vec<String>,
+    },
     /// More rails than can be numbered.
     #[error("{rails} rails are more than the {max} a registrar may have")]
     TooManyRails {
@@ -99,7 +109,9 @@ impl OpenError {
             OpenError::NoProvider { .. } | OpenError::NotThreadSafe { .. } | OpenError::NotSupported { .. } => {
                 ErrorKind::NotSupported
             }
-            OpenError::TooFewDomains { .. } | OpenError::TooManyRails { .. } => ErrorKind::UnknownRail,
+            OpenError::TooFewDomains { .. } | OpenError::NoSuchDevice { .. } | OpenError::TooManyRails { .. } => {
+                ErrorKind::UnknownRail
+            }
             OpenError::Call { errno: libc::ENOMEM | libc::EMFILE | libc::ENFILE, .. } => ErrorKind::Exhausted,
             OpenError::Call { .. } => ErrorKind::Backend,
         };

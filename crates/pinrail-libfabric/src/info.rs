@@ -166,13 +166,17 @@ impl Facts {
     }
 }
 
+/// FI_MR_BASIC and FI_MR_SCALABLE, of the interface before libfabric 1.5; the headers of 2.0 no longer name them.
+const MR_BASIC: u32 = 1;
+const MR_SCALABLE: u32 = 2;
+
 /// The bits that count: FI_MR_BASIC, with which old applications ask for three of them, means those three.
 fn effective(mr_mode: c_int) -> u32 {
     let mr_mode = mr_mode.cast_unsigned();
-    if mr_mode == fi::fi_mr_mode_FI_MR_BASIC {
+    if mr_mode == MR_BASIC {
         return fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY;
     }
-    mr_mode & !fi::fi_mr_mode_FI_MR_SCALABLE
+    mr_mode & !MR_SCALABLE
 }
 
 impl Nic {
@@ -306,8 +310,8 @@ mod tests {
 
     #[test]
     fn basic_registration_means_three_bits() {
-        assert_eq!(effective(1), fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY);
-        assert_eq!(effective(2), 0);
+        assert_eq!(effective(MR_BASIC.cast_signed()), fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY);
+        assert_eq!(effective(MR_SCALABLE.cast_signed()), 0);
         assert_eq!(effective(0x10), fi::FI_MR_VIRT_ADDR);
     }
 }

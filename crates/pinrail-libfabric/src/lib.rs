@@ -28,6 +28,8 @@ mod limits;
 mod pair;
 mod rails;
 mod sysfs;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -58,11 +60,30 @@ pub struct Libfabric {
 pub struct Wanted<'a> {
     /// The provider, exactly as it calls itself: `tcp`, `tcp;ofi_rxm`, `efa`.
     pub provider: &'a str,
-    /// Domains of it. Devices are taken in the provider's order, one rail each; a provider without devices (tcp, shm,
-    /// sockets) opens its domains as often as asked for.
-    pub rails: u16,
+    /// Which domains of it, and how many.
+    pub rails: Rails<'a>,
     /// True to open domains that register device memory (FI_HMEM).
     pub device_memory: bool,
+}
+
+/// Which of a provider's domains become rails. A provider without devices (tcp, shm, sockets) opens its domains as often
+/// as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rails<'a> {
+    /// So many, in the provider's order, named after their devices.
+    Count(u16),
+    /// These, in this order: devices are found by name or PCI address. Names that are no device's are taken as they are
+    /// where the provider has none.
+    Named(&'a [Rail]),
+}
+
+impl Rails<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Rails::Count(count) => usize::from(*count),
+            Rails::Named(named) => named.len(),
+        }
+    }
 }
 
 /// A domain that the caller opened, and keeps open.
@@ -99,22 +120,23 @@ impl Libfabric {
     /// # Errors
     /// As [`Libfabric::open_all`].
     pub fn open(provider: &str, rails: u16) -> Result<Libfabric, OpenError> {
-        Libfabric::open_all(&[Wanted { provider, rails, device_memory: false }])
+        Libfabric::open_all(&[Wanted { provider, rails: Rails::Count(rails), device_memory: false }])
     }
 
     /// Opens domains of several providers; the rails come in this order.
     ///
     /// # Errors
-    /// [`OpenError::NoProvider`], [`OpenError::TooFewDomains`], [`OpenError::TooManyRails`], or the call that failed.
+    /// [`OpenError::NoProvider`], [`OpenError::TooFewDomains`], [`OpenError::NoSuchDevice`], [`OpenError::TooManyRails`], or
+    /// the call that failed.
     pub fn open_all(wanted: &[Wanted<'_>]) -> Result<Libfabric, OpenError> {
-        let rails = wanted.iter().map(|wanted| usize::from(wanted.rails)).sum();
+        let rails = wanted.iter().map(|wanted| wanted.rails.len()).sum();
         if rails > Rail::MAX {
             return Err(OpenError::TooManyRails { rails, max: Rail::MAX });
         }
         let mut domains = Vec::new();
         for wanted in wanted {
-            for info in rails::choose(info::discover(wanted.provider, wanted.device_memory)?, wanted)? {
-                domains.push((None, Domain::open(info)?));
+            for (name, info) in rails::choose(info::discover(wanted.provider, wanted.device_memory)?, wanted)? {
+                domains.push((name, Domain::open(info)?));
             }
         }
         Ok(Libfabric::of(domains))
@@ -207,14 +229,15 @@ impl Libfabric {
             return Err(MoveError::new(api, None, Cause::Other { what }));
         }
         let deadline = Deadline::after(wait);
-        let mut held = domain.pair.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pair = match held.take() {
+        let pairs = || domain.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = pairs().pop();
+        let mut pair = match idle {
             Some(pair) => pair,
             None => Pair::open(domain, &deadline)?,
         };
         let at = registered.base.wrapping_add(at);
         pair.transfer(domain, registered.base, &mr.keys().remote, at, bytes, &deadline)?;
-        *held = Some(pair);
+        pairs().push(pair);
         Ok(())
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use pinrail_core::{DevicePath, PinsCounted, Rail, RailState};
+use pinrail_core::{DevicePath, PciAddress, PinsCounted, Rail, RailState};
 
 use crate::domain::Domain;
-use crate::info::{Facts, Info};
-use crate::{OpenError, Wanted, sysfs};
+use crate::info::{Facts, Info, Nic};
+use crate::{OpenError, Rails, Wanted, sysfs};
 
-/// Takes the wanted number of domains out of what the provider offers, in its order.
-pub(crate) fn choose(found: Vec<Info>, wanted: &Wanted<'_>) -> Result<Vec<Info>, OpenError> {
+/// Takes the wanted domains out of what the provider offers, each with the name its rail shall have, if one was given.
+pub(crate) fn choose<'a>(found: Vec<Info>, wanted: &Wanted<'a>) -> Result<Vec<(Option<&'a str>, Info)>, OpenError> {
+    let provider = || wanted.provider.to_owned();
     // One entry for each domain: the others differ in address format or protocol.
     let mut domains: Vec<(Facts, Info)> = Vec::new();
     for info in found {
@@ -19,23 +20,59 @@ pub(crate) fn choose(found: Vec<Info>, wanted: &Wanted<'_>) -> Result<Vec<Info>,
             domains.push((facts, info));
         }
     }
-    let rails = usize::from(wanted.rails);
-    if domains.len() < rails && domains.iter().any(|(facts, _)| facts.nic.is_some()) {
-        return Err(OpenError::TooFewDomains { provider: wanted.provider.to_owned(), domains: domains.len(), rails });
+    let devices = domains.iter().any(|(facts, _)| facts.nic.is_some());
+    let rails = wanted.rails.len();
+    if devices && domains.len() < rails {
+        return Err(OpenError::TooFewDomains { provider: provider(), domains: domains.len(), rails });
     }
     // SAFETY: an entry of ours, which nobody changes.
-    domains.iter().cycle().take(rails).map(|(_, info)| Ok(unsafe { Info::copy(info.as_ptr()) }?)).collect()
+    let copy = |info: &Info| unsafe { Info::copy(info.as_ptr()) };
+    let in_order = domains.iter().cycle().take(rails);
+    match wanted.rails {
+        Rails::Count(_) => in_order.map(|(_, info)| Ok((None, copy(info)?))).collect(),
+        Rails::Named(named) => {
+            let choose = |(rail, next): (&'a Rail, &(Facts, Info))| {
+                let info = match domains.iter().find(|(facts, _)| is(facts, rail)) {
+                    Some((_, info)) => info,
+                    // Without devices any domain will do: they are all this machine's memory.
+                    None if !devices => &next.1,
+                    None => {
+                        let domains = domains.iter().map(|(facts, _)| label(facts).to_owned()).collect();
+                        return Err(OpenError::NoSuchDevice { provider: provider(), rail: rail.name.clone(), domains });
+                    }
+                };
+                Ok((Some(rail.name.as_str()), copy(info)?))
+            };
+            named.iter().zip(in_order).map(choose).collect()
+        }
+    }
 }
+
+/// True if a rail, as somebody else describes it, is this domain: by its name or by its device's place.
+fn is(facts: &Facts, rail: &Rail) -> bool {
+    let pci = facts.nic.as_ref().and_then(pci_of);
+    label(facts) == rail.name || facts.domain == rail.name || (pci.is_some() && pci == rail.pci)
+}
+
+/// The device's name, else the domain's.
+fn label(facts: &Facts) -> &str {
+    facts.nic.as_ref().and_then(|nic| nic.name.as_deref()).unwrap_or(&facts.domain)
+}
+
+fn pci_of(nic: &Nic) -> Option<PciAddress> {
+    nic.pci.or_else(|| sysfs::pci_of_rdma_device(Path::new(SYS), nic.name.as_deref()?))
+}
+
+const SYS: &str = "/sys";
 
 /// A rail as its domain describes itself. `named` is the name it shall have; by default the device's, else the domain's.
 pub(crate) fn rail(domain: &Domain, named: Option<&str>, taken: &mut BTreeSet<String>) -> Rail {
     let facts = &domain.facts;
     let nic = facts.nic.clone().unwrap_or_default();
-    let name = unique(&plain(named.or(nic.name.as_deref()).unwrap_or(&facts.domain)), taken);
+    let name = unique(&plain(named.unwrap_or(label(facts))), taken);
     let mut rail = Rail::named(name);
-    let sys = Path::new("/sys");
-    rail.pci = nic.pci.or_else(|| sysfs::pci_of_rdma_device(sys, nic.name.as_deref()?));
-    rail.node = rail.pci.and_then(|pci| sysfs::node_of(sys, pci));
+    rail.pci = pci_of(&nic);
+    rail.node = rail.pci.and_then(|pci| sysfs::node_of(Path::new(SYS), pci));
     rail.mbps = nic.speed.map(|speed| speed / 1_000_000);
     rail.state = match nic.up {
         Some(true) => RailState::Up,
@@ -44,14 +81,14 @@ pub(crate) fn rail(domain: &Domain, named: Option<&str>, taken: &mut BTreeSet<St
     };
     rail.limits.max_mr_size = domain.max_mr_size.least();
     rail.limits.max_mrs = facts.mr_cnt;
-    rail.pins = pins(&facts.provider);
+    rail.pins = domain.pins;
     rail.device = if facts.device_memory && cfg!(fi_mr_dmabuf) { DevicePath::DmaBuf } else { DevicePath::None };
     rail
 }
 
 /// Whose memlock budget the provider's pins count against. The core provider decides: utility providers are layered on
 /// it and named after it.
-fn pins(provider: &str) -> PinsCounted {
+pub(crate) fn pins(provider: &str) -> PinsCounted {
     match provider.split(';').next().unwrap_or_default() {
         "tcp" | "net" | "sockets" | "udp" | "shm" => PinsCounted::Nothing,
         // Both register through ibv_reg_mr, for which the kernel charges the process.

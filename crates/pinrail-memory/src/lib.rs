@@ -43,7 +43,7 @@ pub use hugetlb::HugePool;
 pub use mapping::Mapping;
 pub use maps::{Backing, MapCount, Maps, PagesBehind, Region, page_size_behind};
 pub use memlock::Memlock;
-pub use nodes::{NodeHistogram, node_histogram};
+pub use nodes::{NodeHistogram, host_place, node_histogram};
 pub use pages::{Pages, ParsePagesError};
 pub use populate::{Method, Populate, PopulateReport};
 pub use residency::Residency;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use pinrail_core::{Extent, NodeId};
+use pinrail_core::{Extent, NodeId, Place};
 
 use crate::sys;
 
@@ -72,6 +72,28 @@ pub fn node_histogram(extent: Extent, pages_max: u32) -> io::Result<NodeHistogra
     Ok(histogram)
 }
 
+/// Where host memory lies, as placement asks it: by its pages and not by the thread that asks.
+///
+/// A sample of 64 pages is looked at. Memory that nobody has touched has no node; where the process may use one node
+/// only, it will be that one.
+///
+/// # Errors
+/// As [`node_histogram`].
+pub fn host_place(extent: Extent) -> io::Result<Place> {
+    let histogram = node_histogram(extent, 64)?;
+    Ok(match histogram.single() {
+        Some(node) => Place::HostNode(node),
+        None if histogram.is_mixed() => Place::HostMixed,
+        None => only_node_of(&std::fs::read_to_string("/proc/thread-self/status")?).map_or(Place::Host, Place::HostNode),
+    })
+}
+
+/// The one node that memory may come from, in the kernel's own words.
+fn only_node_of(status: &str) -> Option<NodeId> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
+    list.trim().parse().ok().map(NodeId)
+}
+
 /// Prefers a node for what the calling thread touches, until it is dropped; a mapping's own policy is stronger.
 pub(crate) struct PreferHere {
     before: (libc::c_int, sys::NodeMask),
@@ -117,5 +139,13 @@ mod tests {
             |nodes: &[u32]| NodeHistogram { pages: nodes.iter().map(|&n| (NodeId(n), 3)).collect(), ..NodeHistogram::default() };
         assert_eq!((on(&[]).single(), on(&[2]).single(), on(&[0, 2]).single()), (None, Some(NodeId(2)), None));
         assert_eq!([on(&[]), on(&[2]), on(&[0, 2])].map(|histogram| histogram.is_mixed()), [false, false, true]);
+    }
+
+    #[test]
+    fn untouched_memory_will_lie_on_the_only_node_there_is() {
+        assert_eq!(only_node_of("Name:\tx\nMems_allowed_list:\t3\n"), Some(NodeId(3)));
+        assert_eq!(only_node_of("Mems_allowed_list:\t0-1\n"), None);
+        assert_eq!(only_node_of("Mems_allowed_list:\t0,2\n"), None);
+        assert_eq!(only_node_of(""), None);
     }
 }

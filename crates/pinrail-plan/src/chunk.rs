@@ -1,14 +1,14 @@
 use std::ops::Range;
 
-use pinrail_core::{Access, BufferId};
+use pinrail_core::Access;
 
-/// A piece of a buffer that one MR per rail covers.
+/// What one MR per rail covers: a piece of a buffer, or of buffers that share a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedChunk {
-    /// Its bytes, as offsets into the buffer's memory.
+    /// Its bytes, as offsets into the memory of its buffers.
     pub range: Range<u64>,
-    /// The buffer.
-    pub buffer: BufferId,
+    /// Its buffers, as a range of the plan's list of members: see [`Plan::buffers_of`](crate::Plan::buffers_of).
+    pub(crate) members: (u32, u32),
     /// Its rails, as an index into [`Plan::rail_sets`](crate::Plan::rail_sets).
     pub set: u32,
     /// Pages it touches, in its own page size: what a NIC maps for it.
@@ -37,5 +37,15 @@ impl PlannedChunk {
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
         self.pages.saturating_mul(self.page_size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_at_most_64_bytes() {
+        assert!(size_of::<PlannedChunk>() <= 64, "{}", size_of::<PlannedChunk>());
     }
 }

@@ -79,7 +79,7 @@ pub enum PlanError {
         unit: u64,
     },
     /// More registrations than a rail takes.
-    #[error("rail {rail:?} takes {limit} registrations and {need} are needed")]
+    #[error("rail {rail:?} takes {limit} registrations{} and {need} are needed", beside(*.live))]
     MrCount {
         /// The rail.
         rail: String,
@@ -87,9 +87,11 @@ pub enum PlanError {
         limit: u64,
         /// Registrations needed.
         need: u64,
+        /// Registrations live already.
+        live: u64,
     },
     /// More page entries than a rail has.
-    #[error("rail {rail:?} maps at most {limit} pages and {need} are needed")]
+    #[error("rail {rail:?} maps at most {limit} pages{} and {need} are needed", beside(*.live))]
     PageBudget {
         /// The rail.
         rail: String,
@@ -97,6 +99,22 @@ pub enum PlanError {
         limit: u64,
         /// Pages needed.
         need: u64,
+        /// Pages live already.
+        live: u64,
+        /// Bytes of the batch on this rail.
+        bytes: u64,
+    },
+    /// Not even a share of the batch on each rail fits.
+    #[error("even in disjoint shares the {rails} rails of buffer {buffer:?} run out of {what}; in full, {over}")]
+    Shares {
+        /// The first buffer that finds no place.
+        buffer: String,
+        /// Its rails.
+        rails: usize,
+        /// What ran out.
+        what: &'static str,
+        /// What did not fit in full.
+        over: Box<PlanError>,
     },
     /// The policy.
     #[error(transparent)]
@@ -133,17 +151,30 @@ impl PlanError {
             PlanError::Unit { buffer, rail, limit, unit } => {
                 of(ErrorKind::Unit).buffer(buffer).rail(rail).limit(*limit, *unit).hint("make the unit smaller, or drop it")
             }
-            PlanError::MrCount { rail, limit, need } => of(ErrorKind::MrCount)
+            PlanError::MrCount { rail, limit, need, live } => of(ErrorKind::MrCount)
                 .rail(rail)
-                .limit(*limit, *need)
-                .hint("register fewer, larger buffers, choose fewer rails, or split the batch"),
-            PlanError::PageBudget { rail, limit, need } => of(ErrorKind::PageBudget)
+                .limit(*limit, need.saturating_add(*live))
+                .hint("let neighbours share registrations (coalesce, coalesce=gaps), choose fewer rails, share the batch out (coverage=disjoint), or split it"),
+            PlanError::PageBudget { rail, limit, need, live, bytes } => of(ErrorKind::PageBudget)
                 .rail(rail)
-                .limit(*limit, *need)
-                .hint("use huge pages, choose fewer rails, or split the batch"),
+                .limit(*limit, need.saturating_add(*live))
+                .hint(page_hint(limit.saturating_sub(*live), *bytes)),
+            PlanError::Shares { buffer, over, .. } => Diagnosis { message: self.to_string(), ..over.diagnosis() }.buffer(buffer),
             PlanError::Policy(error) => error.diagnosis(),
             PlanError::Batch(error) => error.diagnosis(),
             PlanError::Steps(_) => of(ErrorKind::Batch).hint("register the batch in parts"),
         }
     }
+}
+
+fn beside(live: u64) -> String {
+    if live == 0 { String::new() } else { format!(", of which {live} are live already,") }
+}
+
+/// What would fit, from the batch's own numbers.
+fn page_hint(left: u64, bytes: u64) -> String {
+    let sizes = [("2 MiB", 2u64 << 20), ("1 GiB", 1 << 30)];
+    let fits = sizes.iter().find(|(_, page)| bytes.div_ceil(*page) <= left);
+    let huge = fits.map_or_else(String::new, |(name, page)| format!("with {name} pages {} would do; ", bytes.div_ceil(*page)));
+    format!("{huge}or choose fewer rails, share the batch out (coverage=disjoint), or split it")
 }

@@ -3,7 +3,7 @@ use pinrail_core::{BufferId, Kind, Limits, Rail, RailId};
 use pinrail_policy::Control;
 use serde_json::{Value, json};
 
-use crate::Plan;
+use crate::{Needs, Plan};
 
 /// What the host has of memlock, as the caller found it; a plan itself touches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +22,9 @@ impl Plan {
             .chunk_ids()
             .map(|id| {
                 let chunk = &self.chunks()[id.index()];
-                let buffer = &self.buffers()[chunk.buffer.index()];
-                json!({"id": id.0, "buffers": [&*buffer.name], "offset": chunk.range.start - buffer.range().start,
-                       "len": chunk.len(), "pages": chunk.pages, "rails": names(self.rails_of(id))})
+                let members: Vec<&str> = self.buffers_of(id).iter().map(|member| &*self.buffers()[member.index()].name).collect();
+                json!({"id": id.0, "buffers": members, "offset": chunk.range.start, "len": chunk.len(), "pages": chunk.pages,
+                       "rails": names(self.rails_of(id))})
             })
             .collect();
         let buffers: Vec<Value> = (0..)
@@ -42,7 +42,12 @@ impl Plan {
             .rails()
             .iter()
             .zip(&needs.rails)
-            .map(|(rail, of)| json!({"rail": rail.name, "mrs": of.mrs, "bytes": of.bytes, "pages": of.pages}))
+            .enumerate()
+            .map(|(at, (rail, of))| {
+                let live = self.live().get(at).copied().unwrap_or_default();
+                json!({"rail": rail.name, "mrs": of.mrs, "bytes": of.bytes, "pages": of.pages,
+                       "live": {"mrs": live.mrs, "pages": live.pages}})
+            })
             .collect();
         json!({
             "version": 1,
@@ -53,23 +58,23 @@ impl Plan {
             "order": self.order().map(|chunk| chunk.0).collect::<Vec<u32>>(),
             "rails": rails,
             "buffers": buffers,
-            "needs": {"pinned_bytes": needs.pinned_bytes, "mrs": needs.mrs, "pages": needs.pages,
-                      "memlock": {"need": needs.memlock_process_bytes.saturating_add(needs.memlock_user_bytes),
-                                  "have": memlock.have_bytes, "counts": self.memlock_counts()}},
+            "needs": {"pinned_bytes": needs.pinned_bytes, "mrs": needs.mrs, "pages": needs.pages, "foreign_bytes": needs.foreign_bytes,
+                      "memlock": {"need": needs.pinned_bytes, "have": memlock.have_bytes, "counts": self.memlock_counts()}},
             "limits": self.limits_json(),
             "policy": self.policy().spec(),
         })
     }
 
-    /// Whose memlock budget the plan's pins count against.
+    /// Whose memlock budget the plan's pins count against: `process`, `user`, `unknown` (until a backend says so), several
+    /// of them joined by ` and `, or `nothing` where nothing is pinned.
     #[must_use]
-    pub fn memlock_counts(&self) -> &'static str {
-        match (self.needs().memlock_process_bytes > 0, self.needs().memlock_user_bytes > 0) {
-            (false, false) => "nothing",
-            (true, false) => "process",
-            (false, true) => "user",
-            (true, true) => "process and user",
-        }
+    pub fn memlock_counts(&self) -> String {
+        let Needs { pinned_bytes, memlock_process_bytes, memlock_user_bytes, .. } = *self.needs();
+        let known_bytes = memlock_process_bytes.saturating_add(memlock_user_bytes);
+        let whose =
+            [("process", memlock_process_bytes > 0), ("user", memlock_user_bytes > 0), ("unknown", pinned_bytes > known_bytes)];
+        let whose: Vec<&str> = whose.into_iter().filter(|(_, counts)| *counts).map(|(whose, _)| whose).collect();
+        if whose.is_empty() { "nothing".to_owned() } else { whose.join(" and ") }
     }
 
     fn limits_json(&self) -> Value {

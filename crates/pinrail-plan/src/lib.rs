@@ -19,7 +19,11 @@ mod error;
 mod json;
 mod needs;
 mod plan;
+mod runs;
 mod seams;
+mod shares;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod validate;
 
 pub use chunk::PlannedChunk;

@@ -13,6 +13,8 @@ pub struct Needs {
     pub mrs: u64,
     /// Page entries.
     pub pages: u64,
+    /// Bytes that become reachable though no buffer asked for them: bridged gaps, and the ends of huge pages.
+    pub foreign_bytes: u64,
     /// Bytes that count against this process's RLIMIT_MEMLOCK.
     pub memlock_process_bytes: u64,
     /// Bytes that count against this user's.
@@ -61,14 +63,16 @@ impl Needs {
         needs
     }
 
-    /// No rail holds more than it can.
-    pub(crate) fn fit(&self, rails: &[Rail]) -> Result<(), PlanError> {
-        for (of, rail) in self.rails.iter().zip(rails) {
-            if let Some(limit) = rail.limits.max_mrs.filter(|&limit| of.mrs > limit) {
-                return Err(PlanError::MrCount { rail: rail.name.clone(), limit, need: of.mrs });
+    /// No rail holds more than it can, together with what is live on it.
+    pub(crate) fn fit(&self, rails: &[Rail], live: &[RailNeeds]) -> Result<(), PlanError> {
+        for (at, (of, rail)) in self.rails.iter().zip(rails).enumerate() {
+            let held = live.get(at).copied().unwrap_or_default();
+            if let Some(limit) = rail.limits.max_mrs.filter(|&limit| of.mrs.saturating_add(held.mrs) > limit) {
+                return Err(PlanError::MrCount { rail: rail.name.clone(), limit, need: of.mrs, live: held.mrs });
             }
-            if let Some(limit) = rail.limits.max_pages.filter(|&limit| of.pages > limit) {
-                return Err(PlanError::PageBudget { rail: rail.name.clone(), limit, need: of.pages });
+            if let Some(limit) = rail.limits.max_pages.filter(|&limit| of.pages.saturating_add(held.pages) > limit) {
+                let (rail, bytes) = (rail.name.clone(), of.bytes);
+                return Err(PlanError::PageBudget { rail, limit, need: of.pages, live: held.pages, bytes });
             }
         }
         Ok(())

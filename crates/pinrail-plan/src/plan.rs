@@ -7,10 +7,12 @@ use pinrail_core::{
     Buffer, BufferId, Chunk, ChunkId, DevicePath, Extent, Group, Kind, Machine, Memory, Place, PrepareStep, Rail, RailId, Source,
     Steps, StepsError,
 };
-use pinrail_policy::{ChunkInfo, FanOut, Permutation, Policy, PolicyError, Preparation, RunShape, Selection, Slices};
+use pinrail_policy::{ChunkInfo, Coverage, FanOut, Permutation, Policy, PolicyError, Preparation, RunShape, Selection, Slices};
 
+use crate::runs::{self, Run};
 use crate::seams::{self, CannotCut};
-use crate::{Needs, PlanError, PlannedChunk, validate};
+use crate::shares::{Left, NoShare};
+use crate::{Needs, PlanError, PlannedChunk, RailNeeds, validate};
 
 /// One schedule: chunks, rails, order, dependencies, and why.
 #[derive(Clone, Debug)]
@@ -18,8 +20,10 @@ pub struct Plan {
     buffers: Vec<Buffer>,
     policy: Policy,
     chunks: Vec<PlannedChunk>,
-    /// By buffer: its first chunk; one entry more at the end.
-    first_chunk: Vec<u32>,
+    /// The buffers of every run, in ascending addresses; chunks name ranges of it.
+    members: Vec<BufferId>,
+    /// By buffer: its chunks.
+    chunks_of: Vec<(u32, u32)>,
     /// The different answers of the rail policy, and by buffer which one.
     selections: Vec<Selection>,
     selection_of: Vec<u32>,
@@ -27,6 +31,8 @@ pub struct Plan {
     order: Permutation,
     slices: Slices,
     needs: Needs,
+    /// What was live beside it when it was made, by rail.
+    live: Vec<RailNeeds>,
     machine: Machine,
 }
 
@@ -38,34 +44,66 @@ impl Plan {
     /// # Errors
     /// [`PlanError`], naming the buffer, the rail and the limit; nothing was touched.
     pub fn new(buffers: Vec<Buffer>, machine: &Machine, policy: &Policy) -> Result<Plan, PlanError> {
+        Plan::beside(buffers, machine, policy, &[])
+    }
+
+    /// Plans a batch beside registrations that are live: `live` is what they hold, by rail ([`Needs::rails`] of their
+    /// plans, added up), and counts against the rails' limits. Budgets are taken in the caller's order of buffers.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn beside(buffers: Vec<Buffer>, machine: &Machine, policy: &Policy, live: &[RailNeeds]) -> Result<Plan, PlanError> {
+        Plan::made(buffers, machine, policy, live, &|_| false)
+    }
+
+    /// The same plan with these buffers in registrations of their own: for when one that they shared was refused.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]: more registrations may be more than a rail takes.
+    pub fn without_coalescing(&self, alone: &dyn Fn(BufferId) -> bool) -> Result<Plan, PlanError> {
+        let plan = Plan::made(self.buffers.clone(), &self.machine, &self.policy, &self.live, alone)?;
+        Ok(plan.with_slices(self.slices))
+    }
+
+    fn made(
+        buffers: Vec<Buffer>,
+        machine: &Machine,
+        policy: &Policy,
+        live: &[RailNeeds],
+        alone: &dyn Fn(BufferId) -> bool,
+    ) -> Result<Plan, PlanError> {
         buffers.iter().try_for_each(validate::numbers)?;
-        validate::no_overlap(&buffers)?;
-        let mut draft = Draft { machine, chunks: Vec::new(), first_chunk: vec![0], sets: Interned::default() };
+        let by_address = validate::by_address_without_overlap(&buffers)?;
+        let mut sets: Interned<Box<[RailId]>> = Interned::default();
         let mut selections: Interned<Selection> = Interned::default();
-        let mut selection_of = Vec::with_capacity(buffers.len());
-        for (at, buffer) in (0..).map(BufferId).zip(&buffers) {
+        let (mut selection_of, mut set_of) = (Vec::with_capacity(buffers.len()), Vec::with_capacity(buffers.len()));
+        for buffer in &buffers {
             validate::device_is_known(buffer, machine)?;
             let selection = select(buffer, machine, policy)?;
             validate::rails_serve(buffer, &selection.rails, machine)?;
-            draft.cut(at, buffer, &selection.rails)?;
+            set_of.push(sets.index(selection.rails.as_slice().into()));
             selection_of.push(selections.index(selection));
         }
-        let Draft { chunks, first_chunk, sets, .. } = draft;
-        let sets: Vec<Box<[RailId]>> = sets.into_values();
-        let needs = Needs::of(&chunks, &sets, &machine.rails);
-        needs.fit(&machine.rails)?;
-        let order = order(&chunks, &sets, policy)?;
+        let runs = runs::group(&buffers, &set_of, &by_address, policy.coalescing, alone);
+        let draft = Draft::new(&buffers, machine, live, sets);
+        let Draft { chunks, members, chunks_of, sets, .. } = draft.fill(&runs, policy.coverage)?;
+        let sets = sets.into_values();
+        let foreign_bytes = runs.iter().map(|run| run.foreign_bytes).fold(0, u64::saturating_add);
+        let needs = Needs { foreign_bytes, ..Needs::of(&chunks, &sets, &machine.rails) };
+        let order = order(&chunks, &members, &sets, policy)?;
         let plan = Plan {
             buffers,
             policy: policy.clone(),
             chunks,
-            first_chunk,
+            members,
+            chunks_of,
             selections: selections.into_values(),
             selection_of,
             sets: sets.into(),
             order,
             slices: Slices::default(),
             needs,
+            live: live.to_vec(),
             machine: machine.clone(),
         };
         // More steps than can be counted are refused now rather than when the plan is run.
@@ -109,15 +147,35 @@ impl Plan {
         &self.chunks
     }
 
-    /// The chunks' ids, in the caller's order of buffers.
+    /// The chunks' ids, in the caller's order of their first buffers.
     pub fn chunk_ids(&self) -> impl Iterator<Item = ChunkId> + use<> {
-        (0..*self.first_chunk.last().unwrap_or(&0)).map(ChunkId)
+        (0..u32::try_from(self.chunks.len()).unwrap_or(u32::MAX)).map(ChunkId)
     }
 
-    /// A buffer's chunks, in ascending addresses.
+    /// The chunks that a buffer lies in, in ascending addresses.
     #[must_use]
     pub fn chunks_of(&self, buffer: BufferId) -> Range<u32> {
-        self.first_chunk[buffer.index()]..self.first_chunk[buffer.index() + 1]
+        let (first, end) = self.chunks_of[buffer.index()];
+        first..end
+    }
+
+    /// The buffers that lie in a chunk, in ascending addresses; at least one.
+    #[must_use]
+    pub fn buffers_of(&self, chunk: ChunkId) -> &[BufferId] {
+        let (first, end) = self.chunks[chunk.index()].members;
+        &self.members[first as usize..end as usize]
+    }
+
+    /// A buffer of a chunk: the one an error names, and whose allocation and kind of memory all of them share.
+    #[must_use]
+    pub fn buffer_of(&self, chunk: ChunkId) -> &Buffer {
+        &self.buffers[self.buffers_of(chunk)[0].index()]
+    }
+
+    /// What was live beside it when it was made, by rail; empty where nothing was.
+    #[must_use]
+    pub fn live(&self) -> &[RailNeeds] {
+        &self.live
     }
 
     /// The different rail sets.
@@ -166,7 +224,7 @@ impl Plan {
     /// The allocation a chunk lies in.
     #[must_use]
     pub fn memory(&self, chunk: ChunkId) -> &Memory {
-        &self.buffers[self.chunks[chunk.index()].buffer.index()].memory
+        &self.buffer_of(chunk).memory
     }
 
     /// A chunk as a registrar sees it.
@@ -179,11 +237,12 @@ impl Plan {
     /// How many preparations a chunk has.
     #[must_use]
     pub fn prepares(&self, chunk: ChunkId) -> u64 {
-        let PlannedChunk { range, buffer, .. } = &self.chunks[chunk.index()];
-        match self.buffers[buffer.index()].place {
+        let PlannedChunk { range, .. } = &self.chunks[chunk.index()];
+        match self.buffer_of(chunk).place {
             Place::Gpu(_) => u64::from(self.is_exported(chunk)),
             _ if self.policy.preparation == Preparation::Prefault => {
-                self.slices.count(range.end - range.start, self.chunks[chunk.index()].page_size())
+                let page = self.chunks[chunk.index()].page_size();
+                self.slices.count(self.extent(chunk).start() % page + (range.end - range.start), page)
             }
             _ => 0,
         }
@@ -192,13 +251,16 @@ impl Plan {
     /// A chunk's `slice`th preparation.
     #[must_use]
     pub fn prepare_step(&self, chunk: ChunkId, slice: u32) -> PrepareStep<'_> {
-        let PlannedChunk { range, buffer, access, .. } = &self.chunks[chunk.index()];
-        let Buffer { memory, place, .. } = &self.buffers[buffer.index()];
+        let PlannedChunk { range, access, .. } = &self.chunks[chunk.index()];
+        let Buffer { memory, place, .. } = self.buffer_of(chunk);
         match place {
             Place::Gpu(_) => PrepareStep::Export { memory, range: range.clone(), place: *place },
             _ => {
-                let range = self.slices.nth(range, self.chunks[chunk.index()].page_size(), slice.into());
-                PrepareStep::Populate { memory, range, access: *access, place: *place }
+                // Pages are where addresses say, and memory may begin inside one.
+                let base = memory.extent().start();
+                let page = self.chunks[chunk.index()].page_size();
+                let slice = self.slices.nth(&self.extent(chunk).range(), page, slice.into());
+                PrepareStep::Populate { memory, range: slice.start - base..slice.end - base, access: *access, place: *place }
             }
         }
     }
@@ -266,10 +328,15 @@ fn select(buffer: &Buffer, machine: &Machine, policy: &Policy) -> Result<Selecti
     Ok(selection)
 }
 
-fn order(chunks: &[PlannedChunk], sets: &[Box<[RailId]>], policy: &Policy) -> Result<Permutation, PolicyError> {
+fn order(
+    chunks: &[PlannedChunk],
+    members: &[BufferId],
+    sets: &[Box<[RailId]>],
+    policy: &Policy,
+) -> Result<Permutation, PolicyError> {
     let info = |(chunk, planned): (u32, &PlannedChunk)| ChunkInfo {
         chunk: ChunkId(chunk),
-        buffer: planned.buffer,
+        buffer: members[planned.members.0 as usize],
         len: planned.len(),
         rails: sets[planned.set as usize].iter().fold(0, |rails, _| rails + 1),
     };
@@ -277,47 +344,119 @@ fn order(chunks: &[PlannedChunk], sets: &[Box<[RailId]>], policy: &Policy) -> Re
     Permutation::ask(policy.order.as_ref(), &infos)
 }
 
+/// Chunks as they come about, run by run.
 struct Draft<'m> {
+    buffers: &'m [Buffer],
     machine: &'m Machine,
+    live: &'m [RailNeeds],
     chunks: Vec<PlannedChunk>,
-    first_chunk: Vec<u32>,
+    members: Vec<BufferId>,
+    chunks_of: Vec<(u32, u32)>,
     sets: Interned<Box<[RailId]>>,
 }
 
-impl Draft<'_> {
-    /// Appends the chunks of one buffer: as long as all of its rails take.
-    fn cut(&mut self, at: BufferId, buffer: &Buffer, rails: &[RailId]) -> Result<(), PlanError> {
-        let set = self.sets.index(rails.into());
-        let (extent, base) = (buffer.extent(), buffer.memory.extent().start());
+impl<'m> Draft<'m> {
+    fn new(buffers: &'m [Buffer], machine: &'m Machine, live: &'m [RailNeeds], sets: Interned<Box<[RailId]>>) -> Draft<'m> {
+        Draft { buffers, machine, live, chunks: Vec::new(), members: Vec::new(), chunks_of: vec![(0, 0); buffers.len()], sets }
+    }
+
+    /// Every run on all of its rails; where that does not fit and the policy allows, every piece on one of them.
+    fn fill(mut self, runs: &[Run], coverage: Coverage) -> Result<Draft<'m>, PlanError> {
+        runs.iter().try_for_each(|run| self.cover(run))?;
+        let needs = Needs::of(&self.chunks, self.sets.values(), &self.machine.rails);
+        match (needs.fit(&self.machine.rails, self.live), coverage) {
+            (Ok(()), _) => Ok(self),
+            (Err(over), Coverage::Full) => Err(over),
+            (Err(over), Coverage::Disjoint) => {
+                let mut shared = Draft::new(self.buffers, self.machine, self.live, self.sets);
+                let mut left = Left::of(&self.machine.rails, self.live);
+                runs.iter().try_for_each(|run| shared.share(run, &mut left, &over))?;
+                Ok(shared)
+            }
+        }
+    }
+
+    /// The chunks of one run: as long as all of its rails take.
+    fn cover(&mut self, run: &Run) -> Result<(), PlanError> {
+        let rails = self.sets.values()[run.terms.set as usize].clone();
         let limited = rails.iter().map(|rail| &self.machine.rails[rail.index()]);
         let tightest = limited.filter_map(|rail| rail.limits.max_mr_size.map(|max| (max, rail))).min_by_key(|(max, _)| *max);
         let max = tightest.map_or(u64::MAX, |(max, _)| max);
-        let step = seams::step(extent.start(), extent.len(), buffer.page_size, buffer.unit, max)
-            .map_err(|cannot| refused(cannot, buffer, max, tightest.map_or("", |(_, rail)| &rail.name)))?;
-        for piece in seams::cut(extent.range(), max, step) {
-            let pages = Extent::new(piece.start, piece.end - piece.start).map_or(0, |piece| piece.pages(buffer.page_size));
+        let Range { start, end } = run.extent;
+        let step = seams::step(start, end - start, run.terms.page_size, run.terms.unit, max)
+            .map_err(|cannot| self.refused(cannot, run, tightest.map(|(_, rail)| rail)))?;
+        let pieces = seams::cut(run.extent.clone(), max, step).map(|piece| (piece, run.terms.set));
+        self.append(run, pieces)
+    }
+
+    /// The chunks of one run, each on one of its rails.
+    fn share(&mut self, run: &Run, left: &mut Left, over: &PlanError) -> Result<(), PlanError> {
+        let rails = self.sets.values()[run.terms.set as usize].clone();
+        let pieces = left.share(run, &rails).map_err(|none| match none {
+            NoShare::Cut(cannot, rail) => self.refused(cannot, run, Some(&self.machine.rails[rail.index()])),
+            NoShare::Exhausted { by_mrs } => self.exhausted(run, &rails, by_mrs, over),
+        })?;
+        let pieces: Vec<(Range<u64>, u32)> =
+            pieces.into_iter().map(|(piece, rail)| (piece, self.sets.index(Box::from([rail])))).collect();
+        self.append(run, pieces.into_iter())
+    }
+
+    fn append(&mut self, run: &Run, pieces: impl Iterator<Item = (Range<u64>, u32)>) -> Result<(), PlanError> {
+        let too_many = || PlanError::Steps(StepsError::TooMany { max: u32::MAX });
+        let place = |at: usize| u32::try_from(at).map_err(|_| too_many());
+        let base = self.buffers[run.members[0].index()].memory.extent().start();
+        let first_member = place(self.members.len())?;
+        self.members.extend_from_slice(&run.members);
+        place(self.members.len())?;
+        // Members and pieces both ascend: one walk finds who lies in what.
+        let extent = |member: u32| self.buffers[run.members[member as usize].index()].extent();
+        let all = place(run.members.len())?;
+        let mut first = 0;
+        for (piece, set) in pieces {
+            let id = place(self.chunks.len())?;
+            while first + 1 < all && extent(first).end() <= piece.start {
+                first += 1;
+            }
+            let mut end = first + 1;
+            while end < all && extent(end).start() < piece.end {
+                end += 1;
+            }
+            for member in first..end {
+                let chunks = &mut self.chunks_of[run.members[member as usize].index()];
+                *chunks = if chunks.1 == 0 { (id, id + 1) } else { (chunks.0, id + 1) };
+            }
+            let page = run.terms.page_size;
             self.chunks.push(PlannedChunk {
                 range: piece.start - base..piece.end - base,
-                buffer: at,
+                members: (first_member + first, first_member + end),
                 set,
-                pages,
-                page_shift: u8::try_from(buffer.page_size.trailing_zeros()).unwrap_or(u8::MAX),
-                access: buffer.access.effective(),
+                pages: (piece.end - 1) / page - piece.start / page + 1,
+                page_shift: u8::try_from(page.trailing_zeros()).unwrap_or(u8::MAX),
+                access: run.terms.access,
             });
-            if u32::try_from(self.chunks.len()).is_err() {
-                return Err(StepsError::TooMany { max: u32::MAX }.into());
-            }
         }
-        self.first_chunk.push(u32::try_from(self.chunks.len()).unwrap_or(u32::MAX));
         Ok(())
     }
-}
 
-fn refused(cannot: CannotCut, buffer: &Buffer, limit: u64, rail: &str) -> PlanError {
-    let (buffer_name, rail) = (buffer.name.to_string(), rail.to_owned());
-    match cannot {
-        CannotCut::Page => PlanError::MrSize { buffer: buffer_name, rail, limit, page_size: buffer.page_size },
-        CannotCut::Unit => PlanError::Unit { buffer: buffer_name, rail, limit, unit: buffer.unit.unwrap_or_default() },
+    fn refused(&self, cannot: CannotCut, run: &Run, rail: Option<&Rail>) -> PlanError {
+        let buffer = self.buffers[run.members[0].index()].name.to_string();
+        let limit = rail.and_then(|rail| rail.limits.max_mr_size).unwrap_or(u64::MAX);
+        let rail = rail.map_or_else(String::new, |rail| rail.name.clone());
+        match cannot {
+            CannotCut::Page => PlanError::MrSize { buffer, rail, limit, page_size: run.terms.page_size },
+            CannotCut::Unit => PlanError::Unit { buffer, rail, limit, unit: run.terms.unit.unwrap_or_default() },
+        }
+    }
+
+    /// Not even disjoint shares fit: the limits of the rails together, against what was over one of them.
+    fn exhausted(&self, run: &Run, rails: &[RailId], by_mrs: bool, over: &PlanError) -> PlanError {
+        let buffer = self.buffers[run.members[0].index()].name.to_string();
+        PlanError::Shares {
+            buffer,
+            rails: rails.iter().fold(0, |rails, _| rails + 1),
+            what: if by_mrs { "registrations" } else { "page entries" },
+            over: Box::new(over.clone()),
+        }
     }
 }
 
@@ -341,6 +480,10 @@ impl<T: Clone + Eq + std::hash::Hash> Interned<T> {
             self.values.push(value.clone());
             next
         })
+    }
+
+    fn values(&self) -> &[T] {
+        &self.values
     }
 
     fn into_values(self) -> Vec<T> {

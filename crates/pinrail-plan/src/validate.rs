@@ -1,18 +1,22 @@
 //! What must hold of a batch before anything is planned.
 
-use pinrail_core::{Buffer, DevicePath, Machine, Place, RailId};
+use pinrail_core::{Buffer, BufferId, DevicePath, Machine, Place, RailId};
 
 use crate::PlanError;
 
-/// Buffers may touch and must not overlap, whatever allocation they lie in.
-pub(crate) fn no_overlap(buffers: &[Buffer]) -> Result<(), PlanError> {
-    let mut by_address: Vec<(u64, u64, usize)> =
-        buffers.iter().map(Buffer::extent).zip(0..).map(|(extent, at)| (extent.start(), extent.end(), at)).collect();
+/// The buffers in ascending addresses. They may touch and must not overlap, whatever allocation they lie in.
+pub(crate) fn by_address_without_overlap(buffers: &[Buffer]) -> Result<Vec<BufferId>, PlanError> {
+    let mut by_address: Vec<(u64, u64, BufferId)> = buffers
+        .iter()
+        .map(Buffer::extent)
+        .zip((0..).map(BufferId))
+        .map(|(extent, at)| (extent.start(), extent.end(), at))
+        .collect();
     by_address.sort_unstable();
     match by_address.windows(2).find(|pair| pair[1].0 < pair[0].1) {
-        None => Ok(()),
+        None => Ok(by_address.into_iter().map(|(_, _, at)| at).collect()),
         Some(pair) => {
-            let name = |at: usize| buffers[at].name.to_string();
+            let name = |at: BufferId| buffers[at.index()].name.to_string();
             // The later one in the caller's order is named second.
             let (first, second) = (pair[0].2.min(pair[1].2), pair[0].2.max(pair[1].2));
             Err(PlanError::Overlap { first: name(first), second: name(second), address: pair[1].0 })

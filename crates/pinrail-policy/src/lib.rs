@@ -14,7 +14,9 @@
 
 #![forbid(unsafe_code)]
 
+mod coalescing;
 mod concurrency;
+mod coverage;
 mod error;
 mod fan_out;
 mod order;
@@ -23,10 +25,14 @@ mod policy;
 mod prefault;
 mod rails;
 pub mod spec;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
+pub use coalescing::Coalescing;
 pub use concurrency::capped::Capped;
 pub use concurrency::unbounded::Unbounded;
 pub use concurrency::{Concurrency, Control, Controller, ControllerReport, Finished, RunShape, Tick};
+pub use coverage::Coverage;
 pub use error::PolicyError;
 pub use fan_out::FanOut;
 pub use order::ascending::Ascending;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use pinrail_core::Limits;
 
 use crate::spec::Term;
-use crate::{CallerOrder, Capped, Concurrency, DeviceLocal, FanOut, Order, PerRail, PolicyError, Preparation, SelectRails};
+use crate::{
+    CallerOrder, Capped, Coalescing, Concurrency, Coverage, DeviceLocal, FanOut, Order, PerRail, PolicyError, Preparation,
+    SelectRails,
+};
 
 /// A whole policy: one part of each kind.
 ///
@@ -24,6 +27,10 @@ pub struct Policy {
     pub per_rail: Option<PerRail>,
     /// What is done to memory beforehand.
     pub preparation: Preparation,
+    /// Which buffers share a registration.
+    pub coalescing: Coalescing,
+    /// What becomes of a batch that does not fit on every chosen rail.
+    pub coverage: Coverage,
 }
 
 impl Policy {
@@ -37,6 +44,8 @@ impl Policy {
             concurrency: Arc::new(Capped(cores)),
             per_rail: None,
             preparation: Preparation::Prefault,
+            coalescing: Coalescing::Adjacent,
+            coverage: Coverage::Full,
         }
     }
 
@@ -62,7 +71,7 @@ impl Policy {
     pub fn spec(&self) -> String {
         let mut terms = vec![self.rails.spec(), self.fan_out.spec().to_owned(), self.order.spec(), self.concurrency.spec()];
         terms.extend(self.per_rail.map(|part| part.spec()));
-        terms.push(self.preparation.spec().to_owned());
+        terms.extend([self.preparation.spec(), self.coalescing.spec(), self.coverage.spec()].map(str::to_owned));
         terms.join("+")
     }
 }

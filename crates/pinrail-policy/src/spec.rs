@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::{
-    AllRails, Ascending, CallerOrder, Capped, Descending, DeviceLocal, FanOut, NamedRails, PerRail, Policy, PolicyError,
-    Preparation, RailLocal, SelectRails, Share, Unbounded,
+    AllRails, Ascending, CallerOrder, Capped, Coalescing, Coverage, Descending, DeviceLocal, FanOut, NamedRails, PerRail, Policy,
+    PolicyError, Preparation, RailLocal, SelectRails, Share, Unbounded,
 };
 
 /// One term of a spec.
@@ -43,13 +43,17 @@ pub enum Term {
     PerRail(NonZeroU32),
     /// `prefault` and `no-prefault`
     Preparation(Preparation),
+    /// `coalesce`, `no-coalesce` and `coalesce=gaps`
+    Coalescing(Coalescing),
+    /// `coverage=full` and `coverage=disjoint`
+    Coverage(Coverage),
 }
 
 /// The longest spec that is read, in bytes.
 pub const SPEC_BYTES_MAX: usize = 64 * 1024;
 
 /// Every term there is, by kind, as a hint shows them.
-const KINDS: [(&str, &[&str]); 8] = [
+const KINDS: [(&str, &[&str]); 10] = [
     ("choice of rails", &["device-local", "rail-local", "all-rails", "rails=NAME,NAME"]),
     ("local count", &["local-max=N"]),
     ("sharing", &["share=fair", "share=all"]),
@@ -58,6 +62,8 @@ const KINDS: [(&str, &[&str]); 8] = [
     ("process limit", &["capped=N", "unbounded"]),
     ("rail limit", &["per-rail=N"]),
     ("preparation", &["prefault", "no-prefault"]),
+    ("coalescing", &["coalesce", "no-coalesce", "coalesce=gaps"]),
+    ("coverage", &["coverage=full", "coverage=disjoint"]),
 ];
 
 /// The terms a user may choose from, in one line.
@@ -108,6 +114,9 @@ impl Term {
             "unbounded" => Term::Unbounded,
             "prefault" => Term::Preparation(Preparation::Prefault),
             "no-prefault" => Term::Preparation(Preparation::NoPrefault),
+            "no-coalesce" => Term::Coalescing(Coalescing::None),
+            "coalesce" => return coalescing(text, value).map(Term::Coalescing),
+            "coverage" => return coverage(text, value).map(Term::Coverage),
             "rails" => return names(text, value).map(Term::Rails),
             "capped" => return count(text, value).map(Term::Capped),
             "local-max" => return count(text, value).map(Term::LocalMax),
@@ -138,6 +147,8 @@ impl Term {
             Term::Unbounded | Term::Capped(_) => 5,
             Term::PerRail(_) => 6,
             Term::Preparation(_) => 7,
+            Term::Coalescing(_) => 8,
+            Term::Coverage(_) => 9,
         }
     }
 
@@ -158,6 +169,8 @@ impl Term {
             Term::Capped(n) => Policy { concurrency: Arc::new(Capped(n)), ..policy },
             Term::PerRail(n) => Policy { per_rail: Some(PerRail(n)), ..policy },
             Term::Preparation(preparation) => Policy { preparation, ..policy },
+            Term::Coalescing(coalescing) => Policy { coalescing, ..policy },
+            Term::Coverage(coverage) => Policy { coverage, ..policy },
         })
     }
 
@@ -184,6 +197,8 @@ impl std::fmt::Display for Term {
             Term::Capped(n) => write!(f, "capped={n}"),
             Term::PerRail(n) => write!(f, "per-rail={n}"),
             Term::Preparation(part) => f.write_str(part.spec()),
+            Term::Coalescing(part) => f.write_str(part.spec()),
+            Term::Coverage(part) => f.write_str(part.spec()),
         }
     }
 }
@@ -192,6 +207,22 @@ fn count(text: &str, value: Option<&str>) -> Result<NonZeroU32, PolicyError> {
     let why = "needs a whole number from 1 to 4294967295, as in capped=8";
     let digits = value.filter(|value| !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()));
     digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| PolicyError::Value { term: shown(text), why })
+}
+
+fn coalescing(text: &str, value: Option<&str>) -> Result<Coalescing, PolicyError> {
+    match value {
+        None => Ok(Coalescing::Adjacent),
+        Some("gaps") => Ok(Coalescing::Gaps),
+        Some(_) => Err(PolicyError::Value { term: shown(text), why: "takes no value, or gaps" }),
+    }
+}
+
+fn coverage(text: &str, value: Option<&str>) -> Result<Coverage, PolicyError> {
+    match value {
+        Some("full") => Ok(Coverage::Full),
+        Some("disjoint") => Ok(Coverage::Disjoint),
+        _ => Err(PolicyError::Value { term: shown(text), why: "needs full or disjoint" }),
+    }
 }
 
 fn names(text: &str, value: Option<&str>) -> Result<Vec<String>, PolicyError> {
@@ -223,14 +254,17 @@ mod tests {
 
     #[test]
     fn what_is_not_named_keeps_its_default() {
-        assert_eq!(base().with("").unwrap().spec(), "device-local+share=fair+rails-in-parallel+caller-order+capped=2+prefault");
+        assert_eq!(
+            base().with("").unwrap().spec(),
+            "device-local+share=fair+rails-in-parallel+caller-order+capped=2+prefault+coalesce+coverage=full"
+        );
         assert_eq!(
             base().with("rail-local+ascending+capped=16").unwrap().spec(),
-            "rail-local+share=fair+rails-in-parallel+ascending+capped=16+prefault"
+            "rail-local+share=fair+rails-in-parallel+ascending+capped=16+prefault+coalesce+coverage=full"
         );
         assert_eq!(
             base().with("no-prefault+per-rail=3+unbounded+rails=a,b+rails-in-series+descending").unwrap().spec(),
-            "rails=a,b+rails-in-series+descending+unbounded+per-rail=3+no-prefault"
+            "rails=a,b+rails-in-series+descending+unbounded+per-rail=3+no-prefault+coalesce+coverage=full"
         );
     }
 
@@ -285,6 +319,12 @@ mod tests {
             "all-rails+rails=a",
             "unbounded+capped=1",
             "prefault+no-prefault",
+            "coalesce=",
+            "coalesce=some",
+            "no-coalesce=gaps",
+            "coalesce+coalesce=gaps",
+            "coverage",
+            "coverage=half",
             "rails-in-series+rails-in-parallel",
             "share",
             "share=some",
@@ -300,6 +340,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_combination_of_terms_is_read_and_names_every_part(spec in crate::testing::strategies::specs()) {
+            let policy = base().with(&spec).unwrap();
+            let resolved = policy.spec();
+            prop_assert!(spec.split('+').all(|term| term.is_empty() || resolved.split('+').any(|other| other == term)), "{}", resolved);
+            prop_assert_eq!(base().with(&resolved).unwrap().spec(), resolved);
+        }
+
         #[test]
         fn no_text_panics_and_what_is_read_prints_and_reads_back(spec in "(rails=|capped=|per-rail=|ascending|unbounded|prefault|\\+|,|[a-z0-9=]){0,8}") {
             if let Ok(policy) = base().with(&spec) {

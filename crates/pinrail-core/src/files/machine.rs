@@ -65,7 +65,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
 
 use crate::{
-    Access, DevicePath, Gpu, Machine, MachineError, NodeId, NumaNode, PciAddress, PinsCounted, Rail, RailLimits, RailState,
+    Access, DevicePath, Diagnosis, ErrorKind, Gpu, Machine, MachineError, NodeId, NumaNode, PciAddress, PinsCounted, Rail,
+    RailLimits, RailState,
 };
 
 /// The version of the format that is written, and the only one that is read.
@@ -97,6 +98,14 @@ pub enum MachineFileError {
         /// What it contradicts.
         problem: MachineError,
     },
+}
+
+impl MachineFileError {
+    /// The error as a user meets it.
+    #[must_use]
+    pub fn diagnosis(&self) -> Diagnosis {
+        Diagnosis::new(ErrorKind::Usage, self.to_string())
+    }
 }
 
 fn at(line: &Option<usize>) -> String {

@@ -1,5 +1,7 @@
 //! A registrar that keeps books and fails where it is told to.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of any #[test]")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,9 @@
 //! Registration and transfer on the providers that any machine has.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod caller;
+mod ends;
 mod moving;
+#[path = "../../src/tests/pages.rs"]
 mod pages;

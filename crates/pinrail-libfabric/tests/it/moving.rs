@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pinrail_core::{Access, Cause, Chunk, Memory, PinsCounted, RailId, Registrar, Source};
-use pinrail_libfabric::Libfabric;
+use pinrail_core::{Access, Cause, Chunk, ErrorKind, Memory, PinsCounted, Rail, RailId, Registrar, Source};
+use pinrail_libfabric::{Libfabric, OpenError, Rails, Wanted};
 
 use crate::pages::pages;
 
@@ -82,9 +82,13 @@ fn live_keys_are_unique_on_a_domain_and_say_nothing_of_the_memory() {
 fn what_cannot_be_registered_is_refused_before_the_call() {
     let fabric = Libfabric::open("tcp", 1).unwrap();
     let (memory, imagined) = (pages(4096), Memory::imagined(0x1000, 4096).unwrap());
-    for refused in [chunk(&memory, 5..5), chunk(&memory, 0..4097), chunk(&imagined, 0..4096)] {
+    for (refused, kind) in [
+        (chunk(&memory, 5..5), ErrorKind::ZeroLength),
+        (chunk(&memory, 0..4097), ErrorKind::Batch),
+        (chunk(&imagined, 0..4096), ErrorKind::NotSupported),
+    ] {
         let error = fabric.register(RailId(0), &refused).unwrap_err();
-        assert_eq!(error.errno, None, "{error}");
+        assert_eq!((error.errno, error.cause.kind()), (None, kind), "{error}");
     }
     let error = fabric.register(RailId(1), &chunk(&memory, 0..4096)).unwrap_err();
     assert!(error.to_string().contains("rail 1"), "{error}");
@@ -102,7 +106,7 @@ fn an_mr_belongs_to_the_registrar_that_made_it() {
 }
 
 #[test]
-fn an_mr_outlives_its_registrar_and_keeps_the_domain() {
+fn a_leaked_mr_outlives_its_registrar_and_keeps_the_domain() {
     let fabric = Libfabric::open("tcp", 1).unwrap();
     let memory = pages(4096);
     let mr = fabric.register(RailId(0), &chunk(&memory, 0..4096)).unwrap();
@@ -111,6 +115,50 @@ fn an_mr_outlives_its_registrar_and_keeps_the_domain() {
     drop(mr);
     // Leaked with its memory, as the contract says.
     memory.write_at(0, b"still mapped").unwrap();
+}
+
+#[test]
+fn several_providers_and_named_rails_make_one_registrar() {
+    let named = [Rail::named("lo"), Rail::named("left"), Rail::named("left")];
+    let wanted = |provider, rails| Wanted { provider, rails, device_memory: false };
+    let wanted = [wanted("sockets", Rails::Named(&named)), wanted("shm", Rails::Count(1))];
+    let fabric = Libfabric::open_all(&wanted).unwrap();
+    let names: Vec<&str> = fabric.rails().iter().map(|rail| rail.name.as_str()).collect();
+    assert_eq!(names, ["lo", "left", "left.1", "shm"]);
+    assert_eq!(fabric.identity().provider, "sockets,shm");
+    assert_eq!(fabric.rails()[0].limits.max_mrs, Some(65_535), "what sockets says of itself");
+    let memory = pages(4096);
+    for rail in (0..4).map(RailId) {
+        let mut mr = fabric.register(rail, &chunk(&memory, 0..4096)).unwrap();
+        fabric.mover().unwrap().write(&mr, 10, b"here", WAIT).unwrap();
+        fabric.deregister(&mut mr).unwrap();
+    }
+    let error = Libfabric::open("shm", 5000).unwrap_err();
+    assert!(matches!(error, OpenError::TooManyRails { rails: 5000, .. }), "{error}");
+}
+
+#[test]
+fn transfers_of_eight_threads_on_one_rail_do_not_mix() {
+    for provider in ["tcp", "shm", "sockets"] {
+        let fabric = Libfabric::open(provider, 1).unwrap();
+        let memory = pages(8 << 16);
+        std::thread::scope(|scope| {
+            for at in 0..8u64 {
+                let (fabric, memory) = (&fabric, &memory);
+                scope.spawn(move || {
+                    let mut mr = fabric.register(RailId(0), &chunk(memory, at << 16..(at + 1) << 16)).unwrap();
+                    let pattern = vec![u8::try_from(at).unwrap() + 1; 1 << 16];
+                    for _ in 0..5 {
+                        fabric.mover().unwrap().write(&mr, 0, &pattern, WAIT).unwrap();
+                    }
+                    let mut seen = vec![0; 1 << 16];
+                    memory.read_at(at << 16, &mut seen).unwrap();
+                    assert!(seen == pattern, "{provider}");
+                    fabric.deregister(&mut mr).unwrap();
+                });
+            }
+        });
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Plans as a caller sees them.
 
+mod promises;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -233,5 +235,176 @@ proptest! {
     fn a_wider_limit_never_makes_a_plan_impossible(lens in lens(), narrow in 1u64..40, more in 0u64..40) {
         let fits = |limit: u64| plan(&batch(&lens), &limited(2, |l| { l.max_mrs = Some(limit); l.max_mr_size = Some(limit * P); l.max_pages = Some(limit * 9) }), "").is_ok();
         prop_assert!(!fits(narrow) || fits(narrow + more));
+    }
+}
+
+/// Buffers of one allocation, with gaps of so many bytes after each.
+fn neighbours(lens_and_gaps: &[(u64, u64)]) -> BatchSpec {
+    let mut addr = 0x20_0000;
+    BatchSpec::of(lens_and_gaps.iter().enumerate().map(|(at, &(len, gap))| {
+        let spec = BufferSpec { allocation: Some("kv".into()), addr: Some(addr), ..BufferSpec::new(format!("t{at}"), len) };
+        addr += len + gap;
+        spec
+    }))
+}
+
+#[test]
+fn adjacent_tensors_of_one_allocation_share_registrations() {
+    let batch = neighbours(&[(12_288, 0); 1000]);
+    let machine = limited(4, |limits| limits.max_mr_size = Some(4 << 20));
+    let shared = plan(&batch, &machine, "").unwrap();
+    assert_eq!(shared.chunks().len(), 3);
+    assert_eq!((shared.needs().pages, shared.needs().foreign_bytes), (4 * 3000, 0));
+    // Each tensor resolves to the chunks it lies in, and a seam may divide one.
+    for at in (0..1000).map(BufferId) {
+        let extent = shared.buffers()[at.index()].extent();
+        let chunks: Vec<_> = shared.chunks_of(at).map(|chunk| shared.extent(ChunkId(chunk))).collect();
+        assert!(chunks[0].start() <= extent.start() && extent.end() <= chunks[chunks.len() - 1].end());
+        assert!(chunks.iter().all(|chunk| chunk.overlaps(extent)));
+    }
+    assert_eq!(
+        shared.buffers_of(ChunkId(0)).len() + shared.buffers_of(ChunkId(1)).len() + shared.buffers_of(ChunkId(2)).len(),
+        1002
+    );
+    assert_eq!(plan(&batch, &machine, "no-coalesce").unwrap().chunks().len(), 1000);
+}
+
+#[test]
+fn gaps_are_bridged_only_when_asked_and_their_bytes_said() {
+    let batch = neighbours(&[(P, 100), (P, 4 << 20), (P, 0)]);
+    let chunks = |spec: &str| {
+        let plan = plan(&batch, &Machine::of_rails(1), spec).unwrap();
+        (plan.chunks().len(), plan.needs().foreign_bytes)
+    };
+    assert_eq!(chunks(""), (3, 0));
+    assert_eq!(chunks("coalesce=gaps"), (2, 100), "4 MiB is too wide to bridge");
+}
+
+#[test]
+fn buffers_share_only_what_they_have_in_common() {
+    let differs = |change: fn(&mut BufferSpec)| {
+        let mut batch = neighbours(&[(P, 0), (P, 0)]);
+        change(&mut batch.buffers[1]);
+        plan(&batch, &Machine::of_rails(1), "").unwrap().chunks().len()
+    };
+    assert_eq!(differs(|_| {}), 1);
+    assert_eq!(differs(|spec| spec.access = Access::REMOTE_READ), 2);
+    assert_eq!(differs(|spec| spec.page_size = 2 << 20), 2);
+    assert_eq!(differs(|spec| spec.unit = Some(P)), 2);
+    // Never across allocations, however close their addresses.
+    let mut apart = neighbours(&[(P, 0), (P, 0)]);
+    apart.buffers[1].allocation = Some("other".into());
+    assert_eq!(plan(&apart, &Machine::of_rails(1), "coalesce=gaps").unwrap().chunks().len(), 2);
+}
+
+#[test]
+fn a_unit_is_not_divided_by_sharing() {
+    let mut batch = neighbours(&[(3 * P, 0), (2 * P, 0)]);
+    batch.buffers.iter_mut().for_each(|spec| spec.unit = Some(2 * P));
+    assert_eq!(plan(&batch, &Machine::of_rails(1), "").unwrap().chunks().len(), 2, "the second would begin inside a unit");
+}
+
+#[test]
+fn a_refused_sharing_is_undone_for_the_buffers_concerned() {
+    let batch = neighbours(&[(P, 0), (P, 0), (P, 64), (P, 0), (P, 0)]);
+    let shared = plan(&batch, &Machine::of_rails(1), "").unwrap();
+    assert_eq!(shared.chunks().len(), 2);
+    let apart = shared.without_coalescing(&|buffer| buffer.0 < 3).unwrap();
+    assert_eq!(apart.chunks().len(), 4);
+}
+
+#[test]
+fn huge_pages_are_registered_whole_where_nobody_else_lies() {
+    let huge = 2u64 << 20;
+    let mut batch = batch(&[3_779_571_220]);
+    batch.buffers[0].page_size = huge;
+    let plan_of = |batch: &BatchSpec| plan(batch, &limited(1, |limits| limits.max_mr_size = Some(1 << 30)), "").unwrap();
+    let whole = plan_of(&batch);
+    assert_eq!(whole.chunks().iter().map(|chunk| chunk.len()).sum::<u64>(), 1803 * huge);
+    assert!(whole.chunks().iter().all(|chunk| chunk.range.start.is_multiple_of(huge) && chunk.len().is_multiple_of(huge)));
+    assert_eq!(whole.needs().foreign_bytes, 1803 * huge - 3_779_571_220);
+    // A start that a header has shifted: the whole aligned area is registered.
+    let mut shifted = neighbours(&[(huge, 0)]);
+    (shifted.buffers[0].addr, shifted.buffers[0].page_size) = (Some(huge + 64), huge);
+    assert_eq!(plan_of(&shifted).chunks()[0].len(), 2 * huge);
+    // Another buffer in the same page keeps its bytes to itself.
+    let mut two = neighbours(&[(P, 64), (P, 0)]);
+    two.buffers.iter_mut().for_each(|spec| spec.page_size = huge);
+    let two = plan_of(&two);
+    assert!(two.extent(ChunkId(0)).end() <= two.extent(ChunkId(1)).start());
+}
+
+#[test]
+fn what_does_not_fit_in_full_is_shared_out_where_the_policy_allows() {
+    // A pool of 500 units on rails that take 192 a registration.
+    let u = 1u64 << 20;
+    let pool = batch(&[500 * u]);
+    let machine = |pages| limited(4, move |limits| (limits.max_mr_size, limits.max_pages) = (Some(192 * u), Some(pages)));
+    let full = plan(&pool, &machine(500 * u / P), "coverage=disjoint").unwrap();
+    assert_eq!((full.chunks().len(), full.tasks()), (3, 12), "with entries enough every chunk is on every rail");
+    let refused = plan(&pool, &machine(150 * u / P), "").unwrap_err().diagnosis();
+    assert_eq!((refused.kind, refused.limit, refused.need), (ErrorKind::PageBudget, Some(150 * u / P), Some(500 * u / P)));
+    assert!(refused.hint.unwrap().starts_with("with 2 MiB pages 250 would do"));
+    let shared = plan(&pool, &machine(150 * u / P), "coverage=disjoint").unwrap();
+    assert!(shared.chunk_ids().all(|chunk| shared.rails_of(chunk).len() == 1));
+    assert!(shared.needs().rails.iter().all(|rail| rail.pages <= 150 * u / P && rail.mrs > 0));
+    assert_eq!(shared.needs().rails.iter().map(|rail| rail.bytes).sum::<u64>(), 500 * u);
+    let hopeless = plan(&pool, &machine(120 * u / P), "coverage=disjoint").unwrap_err();
+    assert_eq!(hopeless.diagnosis().kind, ErrorKind::PageBudget);
+    assert!(hopeless.to_string().contains("even in disjoint shares"), "{hopeless}");
+}
+
+#[test]
+fn what_is_live_counts_against_the_limits() {
+    let machine = limited(2, |limits| limits.max_mrs = Some(3));
+    let policy = policy("");
+    let buffers = || batch(&[P, P]).layout().unwrap().imagined().unwrap();
+    let first = Plan::new(buffers(), &machine, &policy).unwrap();
+    let error = Plan::beside(buffers(), &machine, &policy, &first.needs().rails).unwrap_err();
+    assert_eq!(error, PlanError::MrCount { rail: "rail0".into(), limit: 3, need: 2, live: 2 });
+    assert_eq!(error.diagnosis().need, Some(4));
+}
+
+#[test]
+fn fifteen_quarter_gibs_fit_a_million_entries_less_a_reserve_and_sixteen_do_not() {
+    let machine = limited(1, |limits| limits.max_pages = Some((1 << 20) - 1));
+    assert_eq!(plan(&batch(&[256 << 20; 15]), &machine, "").unwrap().needs().pages, 983_040);
+    let refused = plan(&batch(&[256 << 20; 16]), &machine, "").unwrap_err().diagnosis();
+    assert_eq!((refused.kind, refused.need), (ErrorKind::PageBudget, Some(1 << 20)));
+}
+
+proptest! {
+    #[test]
+    fn shares_tile_within_every_budget(lens in lens(), pages in prop::collection::vec(1u64..200, 1..5), mrs in prop::option::of(1u64..30), max in 1u64..60) {
+        let mut machine = Machine::of_rails(u16::try_from(pages.len()).unwrap());
+        for (rail, pages) in machine.rails.iter_mut().zip(&pages) {
+            rail.limits = pinrail_core::RailLimits { max_mr_size: Some(max * P), max_mrs: mrs, max_pages: Some(*pages) };
+        }
+        let Ok(plan) = plan(&batch(&lens), &machine, "coverage=disjoint") else { return Ok(()) };
+        for (of, rail) in plan.needs().rails.iter().zip(&machine.rails) {
+            prop_assert!(of.pages <= rail.limits.max_pages.unwrap() && mrs.is_none_or(|mrs| of.mrs <= mrs));
+        }
+        for (at, buffer) in (0..).map(BufferId).zip(plan.buffers()) {
+            let mut address = buffer.extent().start();
+            for chunk in plan.chunks_of(at).map(ChunkId) {
+                prop_assert_eq!(plan.extent(chunk).start(), address);
+                prop_assert!(!plan.rails_of(chunk).is_empty() && plan.extent(chunk).len() <= max * P);
+                address = plan.extent(chunk).end();
+            }
+            prop_assert_eq!(address, buffer.extent().end());
+        }
+    }
+
+    #[test]
+    fn translating_addresses_translates_the_plan(tensors in prop::collection::vec((1u64..20_000, prop_oneof![Just(0u64), 1u64..9000]), 1..12), by in 0u64..1000, gaps in any::<bool>()) {
+        let moved = |by: u64| {
+            let mut batch = neighbours(&tensors);
+            batch.buffers.iter_mut().for_each(|spec| spec.addr = spec.addr.map(|addr| addr + by));
+            let spec = if gaps { "coalesce=gaps+ascending" } else { "ascending" };
+            let plan = plan(&batch, &limited(2, |limits| limits.max_mr_size = Some(3 * P)), spec).unwrap();
+            let chunks: Vec<_> = plan.chunk_ids().map(|chunk| (plan.extent(chunk).start() - by, plan.extent(chunk).len())).collect();
+            (chunks, plan.order().collect::<Vec<_>>(), plan.needs().clone())
+        };
+        prop_assert_eq!(moved(0), moved(by * P));
     }
 }

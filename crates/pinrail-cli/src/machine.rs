@@ -1,0 +1,52 @@
+//! `--machine` and `--rails`: the rails there shall be.
+
+use std::path::Path;
+
+use pinrail_core::Machine;
+
+use crate::args::MachineArgs;
+use crate::error::Error;
+use crate::file;
+
+/// Most bytes of a machine file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The rails that were asked for.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// So many; a backend names them.
+    Count(u16),
+    /// Those of a machine that was described.
+    Machine(Machine),
+}
+
+impl MachineArgs {
+    /// Reads what was asked for: without arguments one rail.
+    pub(crate) fn read(&self) -> Result<Wanted, Error> {
+        match &self.machine {
+            Some(path) => Ok(Wanted::Machine(from_file(path)?)),
+            None => Ok(Wanted::Count(self.rails.unwrap_or(1))),
+        }
+    }
+}
+
+impl Wanted {
+    /// The machine without a backend's word on it: rails that are only counted are `rail0`, `rail1`, ….
+    pub(crate) fn machine(self) -> Machine {
+        match self {
+            Wanted::Count(rails) => Machine::of_rails(rails),
+            Wanted::Machine(machine) => machine,
+        }
+    }
+}
+
+fn from_file(path: &Path) -> Result<Machine, Error> {
+    let bytes = file::read(path, FILE_BYTES_MAX, "machine file")?;
+    let wrong = |what: &dyn std::fmt::Display| Error::usage(format!("{}: {what}", path.display()));
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|error| wrong(&format_args!("the machine file is no text: byte {} is no UTF-8", error.valid_up_to())))?;
+    if text.trim_start_matches('\u{feff}').trim_start().starts_with('<') {
+        return Err(Error::feature_off(&format!("{}: a machine in XML", path.display()), "topology"));
+    }
+    Machine::from_toml(text).map_err(|error| wrong(&error))
+}

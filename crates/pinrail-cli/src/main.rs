@@ -1,0 +1,56 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Decisions
+//!
+//! - **One file for each thing that a buffer meets**: [`args`] → [`batch`] → [`machine`] → [`backend`] → [`memory`] →
+//!   the command ([`plan`], [`register`]) → [`output`]. Commands answer a [`Document`](output::Document); only
+//!   [`output`] writes to standard output, so that `--json` is one document whatever happens.
+//! - **`register` first makes the plan that `plan` shows**, from addresses alone. What that refuses has touched nothing:
+//!   no page, no huge-page reservation.
+//! - **A feature that is off is an error that names it**, not a missing command: who reads the documentation meets it.
+//! - **Signals become a cancel** ([`interrupt`]) and nothing else. A process that is killed needs no clean-up: pins,
+//!   rings and mappings are the kernel's to take back, and there is no child and no file.
+//!
+//! # Not here
+//!
+//! Whatever a library could do: this crate reads arguments and files, calls, and prints.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod backend;
+mod batch;
+mod clock;
+mod error;
+mod file;
+mod interrupt;
+mod machine;
+mod memory;
+mod output;
+mod plan;
+mod policy;
+mod progress;
+mod register;
+mod topo;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::output::{Answer, Form};
+
+fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => Form::of(cli.json).show(run(cli.command)),
+        Err(wrong) => Form::of(args::ask_for_json(std::env::args_os())).show_usage(&wrong),
+    }
+}
+
+fn run(command: Command) -> Answer {
+    Ok(match command {
+        Command::Plan(args) => Box::new(plan::run(&args)?),
+        Command::Register(args) => Box::new(register::run(&args)?),
+        Command::Topo(args) => topo::run(&args)?,
+    })
+}

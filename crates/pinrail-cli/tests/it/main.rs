@@ -1,0 +1,13 @@
+//! The command as its users meet it: the built binary, its output, its exit codes.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+mod arguments;
+mod documents;
+#[cfg(feature = "libfabric")]
+mod libfabric;
+mod limits;
+mod plan;
+mod register;
+mod signals;
+mod support;
