@@ -12,7 +12,7 @@ use crate::file;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The rails that were asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     /// So many; a backend names them.
     Count(u16),

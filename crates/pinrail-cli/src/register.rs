@@ -160,7 +160,7 @@ fn moved(registration: &Registration, registrar: &dyn pinrail_core::Registrar) -
     })?;
     let (plan, source) = (registration.plan(), Source::Address);
     let target = |(id, mr)| {
-        let buffer = &plan.buffers()[plan.chunks()[pinrail_core::ChunkId::index(id)].buffer.index()].name;
+        let buffer = &plan.buffer_of(id).name;
         Target { buffer, id, chunk: plan.chunk(id, &source), mr }
     };
     let targets: Vec<Target<'_>> = registration.mrs().map(target).collect();
