@@ -23,6 +23,8 @@ pub(crate) enum Work {
     Lines(Vec<Line>),
     /// Nothing, as the tree has not what it would check: shown as such, never as passed.
     Absent(&'static str),
+    /// Nothing, as this machine lacks what it takes: shown as such, never as passed.
+    Skipped(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,7 @@ enum Verdict {
     /// A line said that this machine cannot do it: shown as such, never as passed.
     Skipped,
     Absent,
+    Skipped,
 }
 
 /// A step that has ended.
@@ -51,7 +54,8 @@ pub(crate) const SKIPPED: u8 = 77;
 /// Most lines of a failed step that are shown; the log has them all.
 const SHOWN_LINES_MAX: usize = 250;
 
-/// Runs every step, whatever became of those before it, and keeps its output as `FOLDER/NAME.log`. True if none failed.
+/// Runs every step, whatever became of those before it, and keeps its output as `FOLDER/NAME.log`. True if none failed
+/// and none was skipped.
 pub(crate) fn run(steps: &[Step], folder: &Path) -> Result<bool> {
     std::fs::create_dir_all(folder).map_err(|why| format!("cannot make {}: {why}", folder.display()))?;
     let mut ended: Vec<Ended> = Vec::new();
@@ -69,11 +73,16 @@ pub(crate) fn run(steps: &[Step], folder: &Path) -> Result<bool> {
         print!("{}", tail(&step.log)?);
     }
     print!("\n{}", table(&ended));
-    Ok(failed.is_none())
+    let skipped: Vec<&str> = ended.iter().filter(|step| step.verdict == Verdict::Skipped).map(|step| step.name).collect();
+    if !skipped.is_empty() {
+        println!("SKIPPED, and nothing proved: {}", skipped.join(", "));
+    }
+    Ok(failed.is_none() && skipped.is_empty())
 }
 
 fn run_one(step: &Step, log: PathBuf) -> Result<Ended> {
-    let mut ended = Ended { name: step.name, verdict: Verdict::Absent, took: Duration::ZERO, counts: Vec::new(), log };
+    let nothing_done = if matches!(step.work, Work::Skipped(_)) { Verdict::Skipped } else { Verdict::Absent };
+    let mut ended = Ended { name: step.name, verdict: nothing_done, took: Duration::ZERO, counts: Vec::new(), log };
     if let Work::Lines(lines) = &step.work {
         let written = |why| format!("cannot write {}: {why}", ended.log.display());
         let mut file = File::create(&ended.log).map_err(written)?;
@@ -158,6 +167,7 @@ impl std::fmt::Display for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Work::Absent(what) => write!(f, "there is no {what}"),
+            Work::Skipped(why) => f.write_str(why),
             Work::Lines(lines) => match lines.as_slice() {
                 [] => f.write_str("nothing"),
                 [only] => write!(f, "{only}"),
@@ -174,6 +184,7 @@ impl std::fmt::Display for Verdict {
             Verdict::Failed => "FAILED",
             Verdict::Skipped => "SKIPPED",
             Verdict::Absent => "absent",
+            Verdict::Skipped => "SKIPPED",
         })
     }
 }
@@ -217,6 +228,14 @@ mod tests {
         let ended = run_one(&Step { name: "fuzz", work: Work::Absent("fuzz/Cargo.toml") }, folder.clone()).unwrap();
         assert_eq!(ended.verdict, Verdict::Absent);
         assert_eq!(table(&[ended]), "fuzz         0.0 s  absent\nall          0.0 s\n");
+    }
+
+    #[test]
+    fn what_a_machine_cannot_do_is_no_success() {
+        let folder = folder("skipped");
+        let skipped = Step { name: "miri", work: Work::Skipped("there is no nightly compiler".to_owned()) };
+        assert!(!run(&[step("good", "true"), skipped], &folder).unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

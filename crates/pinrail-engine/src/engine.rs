@@ -96,7 +96,7 @@ impl Engine {
         let slot = Arc::new(Slot::default());
         let handle = Handle::new(Arc::clone(&steering), Arc::clone(&slot));
         let (engine, options) = (self.clone(), *options);
-        let run = move || slot.fill(engine.carry_out(plan, control, &steering, &options));
+        let run = move || slot.fill(|| engine.carry_out(plan, control, &steering, &options));
         match thread::Builder::new().name("pinrail-0".to_owned()).spawn(run) {
             Ok(_) => Ok(handle),
             Err(no_thread) => Err(Failure::refused(Refusal::Host(no_thread), tasks)),

@@ -59,6 +59,14 @@ pub enum Refusal {
         /// Names of the registrar.
         registrar: String,
     },
+    /// The policy has a bug.
+    #[error("policy {policy:?} cannot say its limits: {what}")]
+    Policy {
+        /// The policy's term.
+        policy: String,
+        /// Its panic.
+        what: String,
+    },
     /// The host's own facts could not be read.
     #[error("reading this process's limits failed: {0}")]
     Host(#[from] io::Error),
@@ -141,6 +149,7 @@ impl Refusal {
                 Diagnosis { limit, need, hint: cause.hint().map(str::to_owned), ..Diagnosis::new(cause.kind(), message) }
             }
             Refusal::OtherRails { .. } => Diagnosis::new(ErrorKind::UnknownRail, message),
+            Refusal::Policy { .. } => Diagnosis::new(ErrorKind::Policy, message),
             Refusal::Host(_) => Diagnosis::new(ErrorKind::Io, message),
             Refusal::Steps(_) => Diagnosis::new(ErrorKind::Batch, message),
         }

@@ -1,4 +1,6 @@
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 
 use pinrail_dispatch::{Counts, Stop};
 
@@ -51,12 +53,14 @@ impl Steering {
 
 #[derive(Default)]
 pub(crate) struct Slot {
-    result: Mutex<Option<Result<Registration, Box<Failure>>>>,
+    result: Mutex<Option<thread::Result<Result<Registration, Box<Failure>>>>>,
     filled: Condvar,
 }
 
 impl Slot {
-    pub(crate) fn fill(&self, result: Result<Registration, Box<Failure>>) {
+    /// Runs it and keeps what comes of it, a panic too: whoever waits must not wait for ever.
+    pub(crate) fn fill(&self, run: impl FnOnce() -> Result<Registration, Box<Failure>>) {
+        let result = catch_unwind(AssertUnwindSafe(run));
         *lock(&self.result) = Some(result);
         self.filled.notify_all();
     }
@@ -83,11 +87,14 @@ impl Handle {
     ///
     /// # Errors
     /// As [`Engine::register`](crate::Engine::register).
+    ///
+    /// # Panics
+    /// With the panic of the background thread, where the engine has a defect.
     pub fn wait(self) -> Result<Registration, Box<Failure>> {
         let mut result = lock(&self.result.result);
         loop {
             match result.take() {
-                Some(result) => return result,
+                Some(result) => return result.unwrap_or_else(|panic| resume_unwind(panic)),
                 None => result = wait(&self.result.filled, result),
             }
         }

@@ -70,7 +70,8 @@ impl Registering {
 /// The control of a registration's run: made before it starts, so that others can stop it.
 pub(crate) fn control(plan: &Plan, deadline: Option<Instant>) -> Result<Control, Refusal> {
     let steps = plan.steps(Kind::Register)?;
-    let limits = plan.policy().concurrency.begin(&plan.shape(Kind::Register));
+    let limits = calls::begin(plan, Kind::Register)
+        .map_err(|cause| Refusal::Policy { policy: plan.policy().concurrency.spec(), what: cause.to_string() })?;
     Ok(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), deadline))
 }
 

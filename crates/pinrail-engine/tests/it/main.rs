@@ -1,6 +1,8 @@
 //! The engine on a registrar that keeps books: whatever fails, no MR is lost and no worker is stuck.
 
 mod fake;
+mod pairs;
+mod policies;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
