@@ -73,6 +73,17 @@ impl fmt::Display for UnknownBackend {
 
 impl std::error::Error for UnknownBackend {}
 
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Uring => f.write_str("uring"),
+            Backend::Libfabric(None) => f.write_str("libfabric"),
+            Backend::Libfabric(Some(provider)) => write!(f, "libfabric:{provider}"),
+            Backend::Verbs => f.write_str("verbs"),
+        }
+    }
+}
+
 impl FromStr for Backend {
     type Err = UnknownBackend;
 

@@ -3,6 +3,7 @@
 //! With `--json` standard output has one document, an error too; without, results go to standard output and errors to
 //! standard error. Notes are for people and go to standard error in both.
 
+mod bench;
 mod failure;
 mod plan;
 mod run;
