@@ -13,6 +13,8 @@ use crate::pages::{read_only, with_hole};
 pub(crate) struct Provider {
     pub(crate) name: &'static str,
     pub(crate) rails: u16,
+    /// How long a transfer is waited for that should be refused.
+    pub(crate) patience: Duration,
 }
 
 impl Provider {
@@ -40,9 +42,8 @@ impl Fixture for Provider {
         Some(read_only())
     }
 
-    /// Several providers never answer a transfer by a bad key.
     fn patience(&self) -> Duration {
-        Duration::from_millis(500)
+        self.patience
     }
 }
 
