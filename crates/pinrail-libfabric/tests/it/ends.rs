@@ -72,8 +72,8 @@ impl Ends {
         Ends { near, far, peer, events: null_mut(), domain, local }
     }
 
-    /// Writes to the far end's memory, and closes the endpoints: one that has met a bad key is good for nothing more.
-    pub(crate) fn write(self, from: &[u8], to: Remote, wait: Duration) -> Result<(), MoveError> {
+    /// Writes to the far end's memory. Endpoints that have met a bad key are good for nothing more, and are closed.
+    pub(crate) fn write(self, from: &[u8], to: Remote, wait: Duration) -> Result<Ends, MoveError> {
         let mut bytes = from.to_vec();
         let local = self.local(&mut bytes);
         let (ep, desc) = (self.near.ep, local.desc());
@@ -82,13 +82,11 @@ impl Ends {
             // SAFETY: an enabled endpoint; the buffer is not touched until the endpoint is closed.
             unsafe { fi::fi_write(ep, buffer, from.len(), desc, self.peer, to.at, to.key, null_mut()) }
         });
-        self.close();
-        local.close();
-        done
+        self.or_close(done, &local)
     }
 
     /// Reads likewise.
-    pub(crate) fn read(self, into: &mut [u8], from: Remote, wait: Duration) -> Result<(), MoveError> {
+    pub(crate) fn read(self, into: &mut [u8], from: Remote, wait: Duration) -> Result<Ends, MoveError> {
         let mut bytes = into.to_vec();
         let local = self.local(&mut bytes);
         let (ep, desc, buffer) = (self.near.ep, local.desc(), local.bytes.as_mut_ptr().cast());
@@ -97,10 +95,16 @@ impl Ends {
             // SAFETY: an enabled endpoint; the buffer is not touched until the endpoint is closed.
             unsafe { fi::fi_read(ep, buffer, len, desc, self.peer, from.at, from.key, null_mut()) }
         });
-        self.close();
-        local.close();
+        let ended = self.or_close(done, &local);
         into.copy_from_slice(&bytes);
-        done
+        ended
+    }
+
+    fn or_close(self, done: Result<(), MoveError>, local: &Local<'_>) -> Result<Ends, MoveError> {
+        let ended = done.map(|()| self);
+        // If it failed, the endpoints are closed by now.
+        local.close();
+        ended
     }
 
     fn local<'b>(&self, bytes: &'b mut [u8]) -> Local<'b> {
@@ -147,8 +151,10 @@ impl Ends {
         self.far.completion();
         self.near.completion()
     }
+}
 
-    pub(crate) fn close(&self) {
+impl Drop for Ends {
+    fn drop(&mut self) {
         self.near.close();
         self.far.close();
         close(self.events.cast());

@@ -1,5 +1,7 @@
 //! A provider as the conformance suite wants it.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pinrail_conformance::{Fixture, Peer, Peered, Told};
@@ -31,7 +33,7 @@ impl Fixture for Provider {
     fn peer(&self) -> Option<Peered> {
         let fabric = self.open();
         let handles = (0..self.rails).map(|rail| fabric.handles(RailId(rail)).unwrap()).collect();
-        Some(Peered { peer: Box::new(KeyPeer(handles)), registrar: Box::new(fabric) })
+        Some(Peered { peer: Box::new(KeyPeer { handles, open: RefCell::default() }), registrar: Box::new(fabric) })
     }
 
     fn unmapped(&self) -> Option<(Memory, u64)> {
@@ -47,12 +49,18 @@ impl Fixture for Provider {
     }
 }
 
-/// Opens endpoints of its own for every transfer.
-struct KeyPeer(Vec<Handles>);
+/// Has two endpoints of its own on every rail, until a transfer fails.
+struct KeyPeer {
+    handles: Vec<Handles>,
+    open: RefCell<BTreeMap<RailId, Ends>>,
+}
 
 impl KeyPeer {
-    fn ends(&self, told: &Told) -> Ends {
-        Ends::on(self.0[told.rail.index()])
+    fn transfer(&self, rail: RailId, transfer: impl FnOnce(Ends) -> Result<Ends, MoveError>) -> Result<(), MoveError> {
+        let ends = self.open.borrow_mut().remove(&rail);
+        let ends = transfer(ends.unwrap_or_else(|| Ends::on(self.handles[rail.index()])))?;
+        self.open.borrow_mut().insert(rail, ends);
+        Ok(())
     }
 }
 
@@ -74,10 +82,10 @@ impl Peer for KeyPeer {
     }
 
     fn write(&self, told: &Told, at: u64, from: &[u8], wait: Duration) -> Result<(), MoveError> {
-        self.ends(told).write(from, remote(told, at), wait)
+        self.transfer(told.rail, |ends| ends.write(from, remote(told, at), wait))
     }
 
     fn read(&self, told: &Told, at: u64, into: &mut [u8], wait: Duration) -> Result<(), MoveError> {
-        self.ends(told).read(into, remote(told, at), wait)
+        self.transfer(told.rail, |ends| ends.read(into, remote(told, at), wait))
     }
 }

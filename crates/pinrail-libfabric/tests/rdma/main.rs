@@ -74,10 +74,10 @@ fn write(fabric: &Libfabric, rail: u16, bytes: &[u8]) -> Result<(), MoveError> {
 #[test]
 #[allow(clippy::print_stdout, reason = "the table, for who asks for it with --nocapture")]
 fn every_check_ends_as_the_table_says() {
-    let Some((rails, _alone)) = devices() else { return };
-    // On an emulated machine a connection takes a good part of a second.
+    let Some((_, _alone)) = devices() else { return };
+    // One rail is as good as all: they are of one kind. On an emulated machine a connection takes a good part of a second.
     let patience = Duration::from_secs(10);
-    let report = run(Provider { name: RXM, rails, patience }, Duration::from_secs(120));
+    let report = run(Provider { name: RXM, rails: 1, patience }, Duration::from_secs(120));
     println!("{report}");
     let expected = Expected::column(EXPECTED, "libfabric:verbs;ofi_rxm").unwrap();
     report.against(&expected).unwrap_or_else(|unexpected| panic!("{unexpected}"));
@@ -116,6 +116,15 @@ fn rails_are_devices_in_their_places() {
     let error = Libfabric::open(RXM, count + 1).unwrap_err();
     assert!(error.to_string().contains(&format!("{} rails", count + 1)), "{error}");
     assert!(fabric.notes().iter().all(|note| note.contains("ibv_query_device")), "{:?}", fabric.notes());
+}
+
+#[test]
+fn every_rail_reaches_its_registrations() {
+    let Some((rails, _alone)) = devices() else { return };
+    let fabric = Libfabric::open(RXM, rails).unwrap();
+    for rail in 0..rails {
+        write(&fabric, rail, b"by this rail").unwrap();
+    }
 }
 
 #[test]
