@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::{Result, clock, command::Line};
@@ -28,6 +29,8 @@ pub(crate) enum Work {
 enum Verdict {
     Passed,
     Failed,
+    /// A line said that this machine cannot do it: shown as such, never as passed.
+    Skipped,
     Absent,
 }
 
@@ -41,6 +44,9 @@ struct Ended {
     counts: Vec<String>,
     log: PathBuf,
 }
+
+/// With this code a line ends that could not do its work here, as automake and others have it.
+pub(crate) const SKIPPED: u8 = 77;
 
 /// Most lines of a failed step that are shown; the log has them all.
 const SHOWN_LINES_MAX: usize = 250;
@@ -75,8 +81,10 @@ fn run_one(step: &Step, log: PathBuf) -> Result<Ended> {
         // A step that lost its lines, say by a moved folder, has proved nothing.
         ended.verdict = if lines.is_empty() { Verdict::Failed } else { Verdict::Passed };
         for line in lines {
-            if !follow(line, &mut file, &mut ended.counts)? {
-                ended.verdict = Verdict::Failed;
+            let status = follow(line, &mut file, &mut ended.counts)?;
+            if !status.success() {
+                let skipped = status.code() == Some(SKIPPED.into());
+                ended.verdict = if skipped { Verdict::Skipped } else { Verdict::Failed };
                 break;
             }
         }
@@ -86,7 +94,7 @@ fn run_one(step: &Step, log: PathBuf) -> Result<Ended> {
 }
 
 /// Runs a line with both its outputs into the log and, where somebody looks on, its latest words on one changing line.
-fn follow(line: &Line, log: &mut File, counts: &mut Vec<String>) -> Result<bool> {
+fn follow(line: &Line, log: &mut File, counts: &mut Vec<String>) -> Result<ExitStatus> {
     let failed = |why: io::Error| format!("`{line}`: {why}");
     let (reader, writer) = io::pipe().map_err(failed)?;
     let mut command = line.command();
@@ -111,7 +119,7 @@ fn follow(line: &Line, log: &mut File, counts: &mut Vec<String>) -> Result<bool>
     if looked_on {
         print!("\r\x1b[K");
     }
-    Ok(child.wait().map_err(failed)?.success())
+    child.wait().map_err(failed)
 }
 
 /// The closing line of nextest, as it stands.
@@ -164,6 +172,7 @@ impl std::fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Passed => "passed",
             Verdict::Failed => "FAILED",
+            Verdict::Skipped => "SKIPPED",
             Verdict::Absent => "absent",
         })
     }
@@ -215,6 +224,16 @@ mod tests {
         let (took, log) = (Duration::from_secs(2), PathBuf::from("target/docs.log"));
         let ended = [Ended { name: "docs", verdict: Verdict::Failed, took, counts: Vec::new(), log }];
         assert!(table(&ended).starts_with("docs         2.0 s  FAILED  target/docs.log\n"));
+    }
+
+    #[test]
+    fn what_a_machine_cannot_do_is_neither_passed_nor_failed() {
+        let folder = folder("skipped");
+        let steps = [step("vm", "echo there is none; exit 77"), step("good", "echo fine")];
+        assert!(run(&steps, &folder).unwrap());
+        let ended = run_one(&steps[0], folder.join("again.log")).unwrap();
+        assert_eq!(ended.verdict, Verdict::Skipped);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

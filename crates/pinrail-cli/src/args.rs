@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{plan, register, topo};
+use crate::{bench, plan, register, topo};
 
 /// Registers memory with RDMA NICs: plans buffers x rails as one schedule, runs it, and says where the time went.
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Plan(plan::Args),
     /// Register a batch in memory of its own, deregister it, and say where the time went.
     Register(register::Args),
+    /// Compare policies, and what others do, on real registrations.
+    Bench(bench::Args),
     /// Show a machine's rails, GPUs and NUMA nodes and how near they are to each other.
     Topo(topo::Args),
 }

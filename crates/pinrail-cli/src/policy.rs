@@ -16,6 +16,6 @@ impl PolicyArgs {
 }
 
 /// The cores that this process may use (affinity and control group counted); one where that cannot be told.
-fn usable_cores() -> NonZeroU32 {
+pub(crate) fn usable_cores() -> NonZeroU32 {
     available_parallelism().ok().and_then(|cores| cores.try_into().ok()).unwrap_or(NonZeroU32::MIN)
 }

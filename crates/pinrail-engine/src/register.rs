@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use pinrail_core::{BufferId, ChunkId, Kind, Prepare, Prepared, RailId, Registrar, Source, StepWhat, Steps};
 use pinrail_dispatch::{Dispatch, Outcome, Stop};
@@ -67,10 +68,9 @@ impl Registering {
 }
 
 /// The control of a registration's run: made before it starts, so that others can stop it.
-pub(crate) fn control(plan: &Plan, options: &Options) -> Result<Control, Refusal> {
+pub(crate) fn control(plan: &Plan, deadline: Option<Instant>) -> Result<Control, Refusal> {
     let steps = plan.steps(Kind::Register)?;
     let limits = plan.policy().concurrency.begin(&plan.shape(Kind::Register));
-    let deadline = options.deadline.map(|after| crate::clock::now() + after);
     Ok(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), deadline))
 }
 

@@ -13,10 +13,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pinrail_core::{
-    BufferId, ChunkId, DevicePath, Kind, Machine, PinsCounted, Place, PrepareStep, RailId, RailLimits, Source, StepId, StepWhat,
+    BufferId, ChunkId, DevicePath, Extent, Kind, Machine, PinsCounted, Place, PrepareStep, RailId, RailLimits, Source, StepId,
+    StepWhat,
 };
 use pinrail_policy::testing::for_all;
-use pinrail_policy::{CallerOrder, Policy, Slices};
+use pinrail_policy::{CallerOrder, Coverage, Policy, Slices};
 
 use crate::{Plan, PlanError, RailNeeds};
 
@@ -64,7 +65,14 @@ fn plan(batch: &Batch, moved: u64, machine: &Machine, policy: &Policy) -> Result
 }
 
 fn is_a_limit(error: &PlanError) -> bool {
-    matches!(error, PlanError::MrSize { .. } | PlanError::Unit { .. } | PlanError::MrCount { .. } | PlanError::PageBudget { .. })
+    matches!(
+        error,
+        PlanError::MrSize { .. }
+            | PlanError::Unit { .. }
+            | PlanError::MrCount { .. }
+            | PlanError::PageBudget { .. }
+            | PlanError::Shares { .. }
+    )
 }
 
 /// Both are one plan, whose addresses lie so many bytes apart.
@@ -95,36 +103,53 @@ pub fn check_plan(plan: &Plan) {
 }
 
 fn check_tiling(plan: &Plan) {
-    let mut next_chunk = 0;
     for (id, buffer) in (0..).map(BufferId).zip(plan.buffers()) {
         let rails = &plan.selection(id).rails;
         let distinct: BTreeSet<&RailId> = rails.iter().collect();
         assert!(!rails.is_empty() && distinct.len() == rails.len(), "{id} is on {rails:?}");
         assert!(rails.iter().all(|rail| rail.index() < plan.rails().len()), "{id} is on {rails:?}");
-        let max = rails.iter().filter_map(|rail| plan.rails()[rail.index()].limits.max_mr_size).min().unwrap_or(u64::MAX);
-        let mut at = buffer.extent().start();
-        assert_eq!(plan.chunks_of(id).start, next_chunk, "{id}'s chunks do not follow those before");
-        for chunk in plan.chunks_of(id).map(ChunkId) {
-            let (planned, extent) = (&plan.chunks()[chunk.index()], plan.extent(chunk));
-            assert_eq!(planned.buffer, id, "{chunk}");
-            assert_eq!(plan.rails_of(chunk), rails, "{chunk} is not on the rails that were chosen");
-            assert_eq!(extent.start(), at, "{chunk} does not begin where the one before ends");
-            assert!(extent.len() <= max, "{chunk} has {} bytes and a rail takes {max}", extent.len());
-            assert_eq!(planned.pages, extent.pages(buffer.page_size), "{chunk}'s pages");
-            assert!(planned.access.contains(buffer.access), "{chunk}'s access");
-            assert_eq!(plan.chunk(chunk, &Source::Address).extent(), extent, "{chunk} as a registrar sees it");
-            at = extent.end();
-            if at < buffer.extent().end() {
-                match buffer.unit {
-                    Some(unit) => assert_eq!((at - buffer.extent().start()) % unit, 0, "{chunk} divides a unit"),
-                    None => assert_eq!(at % buffer.page_size, 0, "{chunk} divides a page"),
-                }
+        let extents: Vec<Extent> = plan.chunks_of(id).map(|chunk| plan.extent(ChunkId(chunk))).collect();
+        let (Some(first), Some(last)) = (extents.first(), extents.last()) else { panic!("{id} has no chunk") };
+        assert!(first.start() <= buffer.extent().start() && buffer.extent().end() <= last.end(), "{id} is not covered");
+        assert!(extents.iter().all(|extent| extent.overlaps(buffer.extent())), "a chunk of {id} lies elsewhere");
+        for pair in extents.windows(2) {
+            let seam = pair[0].end();
+            assert_eq!(seam, pair[1].start(), "{id}'s chunks do not touch");
+            match buffer.unit {
+                Some(unit) => assert_eq!((seam - buffer.extent().start()) % unit, 0, "a seam of {id} divides a unit"),
+                None => assert_eq!(seam % buffer.page_size, 0, "a seam of {id} divides a page"),
             }
         }
-        assert_eq!(at, buffer.extent().end(), "{id} is not covered to its end");
-        next_chunk = plan.chunks_of(id).end;
+        for chunk in plan.chunks_of(id).map(ChunkId) {
+            assert!(plan.buffers_of(chunk).contains(&id), "{chunk} does not know {id}");
+            let (planned, on) = (&plan.chunks()[chunk.index()], plan.rails_of(chunk));
+            let as_chosen = on == rails.as_slice();
+            let shared_out = plan.policy().coverage == Coverage::Disjoint && on.len() == 1 && rails.contains(&on[0]);
+            assert!(as_chosen || shared_out, "{chunk} is on {on:?} and {rails:?} were chosen");
+            assert_eq!(planned.page_size(), buffer.page_size, "{chunk}'s page size");
+            assert!(planned.access.contains(buffer.access), "{chunk}'s access");
+        }
     }
-    assert_eq!(next_chunk as usize, plan.chunks().len(), "chunks that belong to no buffer");
+    let mut extents = Vec::with_capacity(plan.chunks().len());
+    for chunk in plan.chunk_ids() {
+        let (planned, extent) = (&plan.chunks()[chunk.index()], plan.extent(chunk));
+        let limits = plan.rails_of(chunk).iter().filter_map(|rail| plan.rails()[rail.index()].limits.max_mr_size);
+        let max = limits.min().unwrap_or(u64::MAX);
+        assert!(extent.len() <= max, "{chunk} has {} bytes and a rail takes {max}", extent.len());
+        assert_eq!(planned.pages, extent.pages(planned.page_size()), "{chunk}'s pages");
+        assert_eq!(plan.chunk(chunk, &Source::Address).extent(), extent, "{chunk} as a registrar sees it");
+        let memory = &plan.buffer_of(chunk).memory;
+        for member in plan.buffers_of(chunk) {
+            assert!(plan.buffers()[member.index()].memory.same(memory), "{chunk} spans allocations");
+            assert!(plan.chunks_of(*member).contains(&chunk.0), "{member} does not know {chunk}");
+        }
+        extents.push(extent);
+    }
+    let bytes = |extents: &mut dyn Iterator<Item = Extent>| extents.map(|extent| extent.len()).sum::<u64>();
+    let own = bytes(&mut plan.buffers().iter().map(pinrail_core::Buffer::extent));
+    assert_eq!(bytes(&mut extents.iter().copied()), own + plan.needs().foreign_bytes, "foreign bytes");
+    extents.sort_unstable();
+    assert!(extents.windows(2).all(|pair| !pair[0].overlaps(pair[1])), "two chunks share a byte");
 }
 
 fn check_needs(plan: &Plan) {
@@ -195,7 +220,7 @@ fn check_steps(plan: &Plan, kind: Kind) {
 /// A chunk's slices tile it; device memory has one export where a rail reaches it by dma-buf only.
 fn check_slices(plan: &Plan, chunk: ChunkId, slices: u32) {
     let planned = &plan.chunks()[chunk.index()];
-    let buffer = &plan.buffers()[planned.buffer.index()];
+    let buffer = plan.buffer_of(chunk);
     if let Place::Gpu(_) = buffer.place {
         let by_dma_buf = plan.rails_of(chunk).iter().any(|rail| plan.rails()[rail.index()].device == DevicePath::DmaBuf);
         assert!(slices <= u32::from(by_dma_buf), "{chunk} is prepared {slices} times");

@@ -134,7 +134,10 @@ pub fn specs() -> impl Strategy<Value = String> {
     let limit = prop_oneof![Just(None), Just(Some("unbounded".to_owned())), counts().prop_map(|n| Some(format!("capped={n}")))];
     let per_rail = of(counts()).prop_map(|n| n.map(|n| format!("per-rail={n}")));
     let preparation = one_of(&["prefault", "no-prefault"]);
-    (prop_oneof![3 => local, 1 => all], fan_out, order, limit, per_rail, preparation).prop_map(|(rails, a, b, c, d, e)| {
-        rails.into_iter().chain([a, b, c, d, e].into_iter().flatten()).collect::<Vec<_>>().join("+")
+    let coalescing = one_of(&["coalesce", "no-coalesce", "coalesce=gaps"]);
+    let coverage = one_of(&["coverage=full", "coverage=disjoint"]);
+    let rails = prop_oneof![3 => local, 1 => all];
+    (rails, fan_out, order, limit, per_rail, preparation, coalescing, coverage).prop_map(|(rails, a, b, c, d, e, f, g)| {
+        rails.into_iter().chain([a, b, c, d, e, f, g].into_iter().flatten()).collect::<Vec<_>>().join("+")
     })
 }

@@ -1,0 +1,261 @@
+//! Statistics without a clock: numbers in, numbers out, the same for the same seed.
+
+use crate::rng::SplitMix;
+
+/// Resamples of a bootstrap: the ends of a 99 % interval are then the 50th smallest and largest.
+const RESAMPLES: usize = 10_000;
+
+/// An interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Interval {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// A ratio with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ratio {
+    pub(crate) ratio: f64,
+    pub(crate) interval: Interval,
+}
+
+/// The middle value, or the mean of the middle two; zero without samples.
+pub(crate) fn median(samples: &[f64]) -> f64 {
+    median_in(&mut samples.to_vec())
+}
+
+fn median_in(samples: &mut [f64]) -> f64 {
+    let middle = samples.len() / 2;
+    if samples.is_empty() {
+        return 0.0;
+    }
+    let odd = samples.len() % 2 == 1;
+    let (below, &mut upper, _) = samples.select_nth_unstable_by(middle, f64::total_cmp);
+    if odd { upper } else { (below.iter().copied().fold(f64::MIN, f64::max) + upper) / 2.0 }
+}
+
+/// Where the median lies, by the percentile bootstrap.
+pub(crate) fn median_interval(samples: &[f64], confidence: f64, rng: &mut SplitMix) -> Interval {
+    let mut scratch = Vec::with_capacity(samples.len());
+    middle_of((0..RESAMPLES).map(|_| resampled_median(samples, &mut scratch, rng)).collect(), confidence)
+}
+
+/// How many times as long `a` takes as `b`: the median of the ratios of each block, with a bootstrap over blocks.
+///
+/// Paired, because what disturbs a machine for seconds disturbs all trials of a block; a median, because disturbances come
+/// as single trials that take ten times as long.
+pub(crate) fn paired_ratio(a: &[f64], b: &[f64], confidence: f64, rng: &mut SplitMix) -> Ratio {
+    let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
+    Ratio { ratio: median(&ratios), interval: median_interval(&ratios, confidence, rng) }
+}
+
+/// The ratio of the medians of samples that no block pairs, each resampled by itself.
+pub(crate) fn unpaired_ratio(a: &[f64], b: &[f64], confidence: f64, rng: &mut SplitMix) -> Ratio {
+    let mut scratch = Vec::with_capacity(a.len().max(b.len()));
+    let ratio = |_| resampled_median(a, &mut scratch, rng) / resampled_median(b, &mut scratch, rng);
+    Ratio { ratio: median(a) / median(b), interval: middle_of((0..RESAMPLES).map(ratio).collect(), confidence) }
+}
+
+fn resampled_median(samples: &[f64], scratch: &mut Vec<f64>, rng: &mut SplitMix) -> f64 {
+    scratch.clear();
+    scratch.extend((0..samples.len()).map(|_| samples[rng.below(samples.len())]));
+    median_in(scratch)
+}
+
+/// The interval that holds `confidence` of the values, as many of the others below it as above.
+fn middle_of(mut values: Vec<f64>, confidence: f64) -> Interval {
+    values.sort_unstable_by(f64::total_cmp);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a small count")]
+    let outside = ((1.0 - confidence) / 2.0 * values.len() as f64) as usize;
+    Interval { low: values[outside], high: values[values.len() - 1 - outside] }
+}
+
+/// The fewest trials of which an interval of that confidence can be made: with fewer, also when all of them agree, chance
+/// alone would make them agree more often than the confidence allows (the sign test's bound, 8 for 99 %).
+pub(crate) fn trials_min(confidence: f64) -> u32 {
+    (1..64).find(|&trials| 2.0 * 0.5f64.powi(trials) <= 1.0 - confidence).map_or(64, i32::unsigned_abs)
+}
+
+/// Most trials that [`trials_for`] asks for: beyond it the machine is too noisy, and not the run too short.
+pub(crate) const TRIALS_MAX: u32 = 10_000;
+
+/// How many trials it takes to tell `effect` (0.1 is 10 %) from nothing in 9 of 10 runs, by what was seen so far.
+///
+/// Of the ratios as they are, moved to that effect, some lie on its wrong side; `wrong` is their share (by Laplace's rule,
+/// since a few trials that all agree prove little). The interval's low end is about the ratio of rank
+/// `n/2 - z*sqrt(n)/2`, so it lies on the right side if no more than so many lie on the wrong one.
+pub(crate) fn trials_for(a: &[f64], b: &[f64], effect: f64, confidence: f64) -> u32 {
+    let logs: Vec<f64> = a.iter().zip(b).map(|(a, b)| (a / b).ln()).collect();
+    let middle = median(&logs);
+    let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    let wrong = count(logs.iter().filter(|log| **log - middle + effect.ln_1p() < 0.0).count());
+    let wrong = (wrong + 1.0) / (count(logs.len()) + 2.0);
+    let enough = |&trials: &u32| {
+        let n = f64::from(trials);
+        let allowed = n / 2.0 - z_of(confidence) * n.sqrt() / 2.0 - 0.5;
+        // 1.282: 9 of 10, one side of the normal distribution.
+        allowed - n * wrong >= 1.282 * (n * wrong * (1.0 - wrong)).sqrt()
+    };
+    (trials_min(confidence)..TRIALS_MAX).find(enough).unwrap_or(TRIALS_MAX)
+}
+
+/// The two-sided normal quantile, by bisection of its own integral (Simpson's rule): no table, no package.
+fn z_of(confidence: f64) -> f64 {
+    let density = |x: f64| (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let within = |z: f64| {
+        let h = z / 200.0;
+        let sum: f64 = (0..100)
+            .map(|i| f64::from(i) * 2.0)
+            .map(|i| density(i * h) + 4.0 * density((i + 1.0) * h) + density((i + 2.0) * h))
+            .sum();
+        2.0 * sum * h / 3.0
+    };
+    let (mut low, mut high) = (0.0, 10.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if within(middle) < confidence { low = middle } else { high = middle }
+    }
+    (low + high) / 2.0
+}
+
+/// The samples that lie far outside: beyond three times the distance between the quartiles (Tukey's far fence).
+pub(crate) fn outliers(samples: &[f64]) -> Vec<usize> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    let (q1, q3) = (median(&sorted[..half]), median(&sorted[sorted.len() - half..]));
+    let fence = 3.0 * (q3 - q1);
+    (0..samples.len()).filter(|&at| samples[at] < q1 - fence || samples[at] > q3 + fence).collect()
+}
+
+/// How far a measure that should stand still has moved: the largest of the medians of its quarters over the smallest,
+/// less one.
+pub(crate) fn drift(samples: &[f64]) -> f64 {
+    let quarter = samples.len().div_ceil(4).max(1);
+    let medians: Vec<f64> = samples.chunks(quarter).map(median).collect();
+    let (low, high) = medians.iter().fold((f64::MAX, 0.0f64), |(low, high), &m| (low.min(m), high.max(m)));
+    if medians.len() < 2 || low <= 0.0 { 0.0 } else { high / low - 1.0 }
+}
+
+/// A straight line through points: slope and its interval, by the median of all slopes between two points (Theil and
+/// Sen) and a bootstrap over the points. `None` where all points have the same `x`.
+pub(crate) fn slope(points: &[(f64, f64)], confidence: f64, rng: &mut SplitMix) -> Option<Ratio> {
+    let of = |points: &[(f64, f64)]| {
+        let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
+        for (at, a) in points.iter().enumerate() {
+            slopes.extend(points[at + 1..].iter().filter(|b| b.0 != a.0).map(|b| (b.1 - a.1) / (b.0 - a.0)));
+        }
+        (!slopes.is_empty()).then(|| median_in(&mut slopes))
+    };
+    let ratio = of(points)?;
+    let mut drawn = Vec::with_capacity(points.len());
+    let mut resample = || {
+        drawn.clear();
+        drawn.extend((0..points.len()).map(|_| points[rng.below(points.len())]));
+        of(&drawn)
+    };
+    // A tenth of the resamples: each looks at every pair of points.
+    let slopes: Vec<f64> = (0..RESAMPLES / 10).filter_map(|_| resample()).collect();
+    (!slopes.is_empty()).then(|| Ratio { ratio, interval: middle_of(slopes, confidence) })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A number from the standard normal distribution (Box and Muller).
+    pub(crate) fn normal(rng: &mut SplitMix) -> f64 {
+        let mut unit = || (rng.below(1 << 53) as f64 + 0.5) / (1u64 << 53) as f64;
+        (-2.0 * unit().ln()).sqrt() * (2.0 * std::f64::consts::PI * unit()).cos()
+    }
+
+    /// Trials of one variant on a machine with this scatter, a tenth of them disturbed.
+    pub(crate) fn trials(count: usize, seconds: f64, scatter: f64, rng: &mut SplitMix) -> Vec<f64> {
+        let mut trial = || {
+            let disturbed = rng.below(10) == 0;
+            seconds * (scatter * normal(rng)).exp() * if disturbed { 2.0 } else { 1.0 }
+        };
+        (0..count).map(|_| trial()).collect()
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!((median(&[]), median(&[3.0]), median(&[4.0, 1.0])), (0.0, 3.0, 2.5));
+        assert_eq!(median(&[9.0, 1.0, 2.0, 100.0, 3.0]), 3.0);
+    }
+
+    #[test]
+    fn identical_samples_have_a_ratio_of_one_without_width() {
+        let ratio = paired_ratio(&[2.0; 10], &[2.0; 10], 0.99, &mut SplitMix::new(1));
+        assert_eq!(ratio, Ratio { ratio: 1.0, interval: Interval { low: 1.0, high: 1.0 } });
+    }
+
+    #[test]
+    fn a_disturbance_of_a_whole_block_is_not_a_difference() {
+        let b: Vec<f64> = (0..10).map(|block| 1.0 + f64::from(block)).collect();
+        let a: Vec<f64> = b.iter().map(|b| b * 1.2).collect();
+        let ratio = paired_ratio(&a, &b, 0.99, &mut SplitMix::new(1));
+        assert!(ratio.interval.low > 1.19 && ratio.interval.high < 1.21, "{ratio:?}");
+        let unpaired = unpaired_ratio(&a, &b, 0.99, &mut SplitMix::new(1));
+        assert!(unpaired.interval.low < 1.0, "without blocks the same numbers tell nothing: {unpaired:?}");
+    }
+
+    #[test]
+    fn the_least_trials_are_those_of_the_sign_test() {
+        assert_eq!((trials_min(0.99), trials_min(0.95)), (8, 6));
+    }
+
+    #[test]
+    fn noise_asks_for_trials() {
+        let mut rng = SplitMix::new(5);
+        let mut asked = |scatter| {
+            let wanted = || trials_for(&trials(40, 1.0, scatter, &mut rng), &trials(40, 1.0, scatter, &mut rng), 0.1, 0.99);
+            let mut all: Vec<u32> = std::iter::repeat_with(wanted).take(9).collect();
+            all.sort_unstable();
+            all[4]
+        };
+        let (quiet, noisy, hopeless) = (asked(0.01), asked(0.15), asked(3.0));
+        assert!(quiet < 40 && (60..400).contains(&noisy) && hopeless > 1000, "{quiet} {noisy} {hopeless}");
+    }
+
+    #[test]
+    fn quantiles_of_the_normal_distribution() {
+        assert!((z_of(0.99) - 2.5758).abs() < 1e-3 && (z_of(0.95) - 1.95996).abs() < 1e-3);
+    }
+
+    #[test]
+    fn an_outlier_is_far_outside() {
+        assert_eq!(outliers(&[1.0, 1.1, 0.9, 1.05, 0.95, 10.0, 1.0, 1.02]), [5]);
+        assert!(outliers(&[1.0, 1.1, 0.9, 1.05, 1.2, 1.3, 1.0, 1.02]).is_empty());
+    }
+
+    #[test]
+    fn drift_is_seen_wherever_it_happens_and_single_spikes_are_not() {
+        let still = [1.0; 40];
+        let mut late = still;
+        late[30..].fill(1.3);
+        let mut between = still;
+        between[10..20].fill(1.3);
+        let mut spike = still;
+        spike[7] = 50.0;
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(close(drift(&late), 0.3) && close(drift(&between), 0.3));
+        assert_eq!((drift(&still), drift(&spike), drift(&[])), (0.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn a_slope_is_found_among_outliers_and_flat_is_flat() {
+        let mut rng = SplitMix::new(3);
+        let line = |slope: f64, rng: &mut SplitMix| -> Vec<(f64, f64)> {
+            (0..40)
+                .map(|at| f64::from(at % 8))
+                .map(|x| (x, 5.0 + slope * x + 0.1 * normal(rng) + if rng.below(10) == 0 { 9.0 } else { 0.0 }))
+                .collect()
+        };
+        let steep = slope(&line(8.0, &mut rng), 0.99, &mut SplitMix::new(1)).unwrap();
+        assert!(steep.interval.low > 7.8 && steep.interval.high < 8.2, "{steep:?}");
+        let flat = slope(&line(0.0, &mut rng), 0.99, &mut SplitMix::new(1)).unwrap();
+        assert!(flat.interval.low < 0.0 && flat.interval.high > 0.0, "{flat:?}");
+        assert_eq!(slope(&[(1.0, 2.0), (1.0, 3.0)], 0.99, &mut SplitMix::new(1)), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! What a bench has found: times, what they cost, and what can be said.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use pinrail_bench::{Comparison, Figure, Results, VariantResults, Verdict};
+use pinrail_core::size::Bytes;
+use serde_json::{Value, json};
+
+use super::table::{self, Side};
+use super::{Document, count};
+use crate::bench::Measured;
+
+/// Most pairs that are all shown; of more, each variant is shown against the fastest.
+const PAIRS_SHOWN: usize = 10;
+
+impl Document for Measured {
+    fn json(&self) -> Value {
+        serde_json::to_value(&self.0).unwrap_or_else(|error| json!({ "error": error.to_string() }))
+    }
+
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let results = &self.0;
+        heading(to, results)?;
+        times(to, results)?;
+        costs(to, results)?;
+        comparisons(to, results)?;
+        results.notes.iter().try_for_each(|note| writeln!(to, "note: {note}"))
+    }
+}
+
+fn heading(to: &mut dyn Write, results: &Results) -> io::Result<()> {
+    let Results { batch, environment, .. } = results;
+    writeln!(to, "backend  {} ({}, {})", results.backend, results.provider, environment.library)?;
+    let buffers = count(usize::try_from(batch.buffers).unwrap_or(usize::MAX), "buffer");
+    let rails = count(results.rails.len(), "rail");
+    writeln!(to, "batch    {}: {buffers}, {}, on {rails}", batch.name, Bytes(batch.bytes))?;
+    writeln!(to, "memory   {}, {} pages", results.memory, results.pages)?;
+    writeln!(to, "machine  {}, {} usable", environment.cpu, count(environment.cores_usable as usize, "core"))?;
+    writeln!(
+        to,
+        "trials   {} of each in {:.0} s, interleaved by seed {}; a fixed task moved by {:.1} %",
+        results.trials,
+        results.took_s,
+        results.seed,
+        results.drift * 100.0
+    )
+}
+
+fn times(to: &mut dyn Write, results: &Results) -> io::Result<()> {
+    writeln!(to, "\nmilliseconds: median (99 % interval); total is prefault to the last key")?;
+    let row = |of: &VariantResults| [of.name.clone(), interval(&of.total), interval(&of.register), interval(&of.deregister)];
+    let columns = [("variant", Side::Left), ("total", Side::Left), ("register", Side::Left), ("deregister", Side::Left)];
+    table::write(to, columns, results.variants.iter().map(row))
+}
+
+fn costs(to: &mut dyn Write, results: &Results) -> io::Result<()> {
+    writeln!(to, "\nwhat it cost; service and wait are a registration's, on average")?;
+    let row = |of: &VariantResults| {
+        #[expect(clippy::cast_precision_loss, reason = "a count of calls")]
+        let each = |seconds: f64| format!("{:.0} us", seconds * 1e6 / of.tasks.max(1) as f64);
+        [
+            of.name.clone(),
+            format!("{:.3}", of.cpu_s),
+            format!("{:.1}", of.cores_busy),
+            of.peak_threads.to_string(),
+            of.peak_in_flight.to_string(),
+            each(of.service_s),
+            each(of.wait_s),
+        ]
+    };
+    let columns = [
+        ("variant", Side::Left),
+        ("CPU s", Side::Right),
+        ("cores", Side::Right),
+        ("threads", Side::Right),
+        ("in flight", Side::Right),
+        ("service", Side::Right),
+        ("wait", Side::Right),
+    ];
+    table::write(to, columns, results.variants.iter().map(row))?;
+    for of in results.variants.iter().filter(|of| !of.outliers.is_empty()) {
+        let far = of.outliers.iter().map(|&at| ms(of.samples[at])).collect::<Vec<_>>().join(", ");
+        writeln!(to, "outliers, kept: {} {far} ms", of.name)?;
+    }
+    Ok(())
+}
+
+fn comparisons(to: &mut dyn Write, results: &Results) -> io::Result<()> {
+    let said: Vec<&Comparison> = results.comparisons.iter().filter(|of| of.verdict != Verdict::Withheld).collect();
+    let fastest = results.variants.iter().filter(|of| said.iter().any(|pair| pair.a == of.name || pair.b == of.name));
+    let fastest = fastest.min_by(|a, b| a.total.median_s.total_cmp(&b.total.median_s));
+    if let Some(fastest) = fastest {
+        let all = said.len() <= PAIRS_SHOWN;
+        let shown: Vec<[String; 4]> =
+            said.iter().filter_map(|pair| if all { Some(row(pair)) } else { against(pair, &fastest.name) }).collect();
+        let heading = if all { "total against total".to_owned() } else { format!("against {}", fastest.name) };
+        writeln!(to, "\ntotals compared, trial by trial")?;
+        let columns =
+            [(heading.as_str(), Side::Left), ("ratio", Side::Right), ("99 % interval", Side::Left), ("verdict", Side::Left)];
+        table::write(to, columns, shown.into_iter())?;
+        if !all {
+            writeln!(to, "  (--json has all {} pairs)", results.comparisons.len())?;
+        }
+    }
+    let mut withheld: BTreeMap<&str, Vec<&Comparison>> = BTreeMap::new();
+    for pair in results.comparisons.iter().filter(|of| of.verdict == Verdict::Withheld) {
+        withheld.entry(pair.reason.as_deref().unwrap_or_default()).or_default().push(pair);
+    }
+    for (reason, pairs) in withheld {
+        let which = match pairs.as_slice() {
+            [pair] => format!("{} / {}", pair.a, pair.b),
+            pairs => count(pairs.len(), "comparison"),
+        };
+        writeln!(to, "withheld, {which}: {reason}")?;
+    }
+    Ok(())
+}
+
+fn row(pair: &Comparison) -> [String; 4] {
+    let (low, high) = (pair.low, pair.high);
+    [format!("{} / {}", pair.a, pair.b), format!("{:.3}", pair.ratio), format!("{low:.3} to {high:.3}"), said(pair, pair.verdict)]
+}
+
+/// A comparison with this variant, as the other's.
+fn against(pair: &Comparison, name: &str) -> Option<[String; 4]> {
+    let (other, ratio, low, high, verdict) = if pair.b == name {
+        (&pair.a, pair.ratio, pair.low, pair.high, pair.verdict)
+    } else if pair.a == name {
+        let turned = match pair.verdict {
+            Verdict::Faster => Verdict::Slower,
+            Verdict::Slower => Verdict::Faster,
+            same => same,
+        };
+        (&pair.b, 1.0 / pair.ratio, 1.0 / pair.high, 1.0 / pair.low, turned)
+    } else {
+        return None;
+    };
+    Some([other.clone(), format!("{ratio:.3}"), format!("{low:.3} to {high:.3}"), said(pair, verdict)])
+}
+
+fn said(pair: &Comparison, verdict: Verdict) -> String {
+    let word = match verdict {
+        Verdict::NoDifference => "none",
+        other => other.as_str(),
+    };
+    pair.reason.as_ref().map_or_else(|| word.to_owned(), |reason| format!("{word}; {reason}"))
+}
+
+fn interval(figure: &Figure) -> String {
+    format!("{} ({}-{})", ms(figure.median_s), ms(figure.low_s), ms(figure.high_s))
+}
+
+/// Milliseconds with three digits that count.
+fn ms(seconds: f64) -> String {
+    let ms = seconds * 1e3;
+    let digits = if ms >= 100.0 {
+        0
+    } else if ms >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{ms:.digits$}")
+}
