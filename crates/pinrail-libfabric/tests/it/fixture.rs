@@ -15,6 +15,8 @@ use crate::pages::{read_only, with_hole};
 pub(crate) struct Provider {
     pub(crate) name: &'static str,
     pub(crate) rails: u16,
+    /// How long a transfer is waited for that should succeed.
+    pub(crate) wait: Duration,
     /// How long a transfer is waited for that should be refused.
     pub(crate) patience: Duration,
 }
@@ -42,6 +44,10 @@ impl Fixture for Provider {
 
     fn read_only(&self) -> Option<Memory> {
         Some(read_only())
+    }
+
+    fn wait(&self) -> Duration {
+        self.wait
     }
 
     fn patience(&self) -> Duration {
