@@ -62,10 +62,16 @@ struct KeyPeer {
 }
 
 impl KeyPeer {
-    fn transfer(&self, rail: RailId, transfer: impl FnOnce(Ends) -> Result<Ends, MoveError>) -> Result<(), MoveError> {
+    /// A connection may have been broken off by the transfer before, which was told that all is well (tcp does that):
+    /// what fails on old endpoints is tried on new ones.
+    fn transfer(&self, rail: RailId, mut transfer: impl FnMut(Ends) -> Result<Ends, MoveError>) -> Result<(), MoveError> {
         let ends = self.open.borrow_mut().remove(&rail);
-        let ends = transfer(ends.unwrap_or_else(|| Ends::on(self.handles[rail.index()])))?;
-        self.open.borrow_mut().insert(rail, ends);
+        let done = match ends.map(&mut transfer) {
+            Some(Ok(ends)) => Ok(ends),
+            Some(Err(error)) if error.is_timeout() => Err(error),
+            Some(Err(_)) | None => transfer(Ends::on(self.handles[rail.index()])),
+        };
+        self.open.borrow_mut().insert(rail, done?);
         Ok(())
     }
 }
