@@ -27,10 +27,11 @@ fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec
         one("deny", Line::new("cargo deny --locked check bans licenses sources")),
         one("clippy", Line::new("cargo clippy --locked --workspace --all-targets --all-features -- --deny warnings")),
         one("tests", Line::new("cargo nextest run --locked --workspace --all-features")),
-        one("vm", Line::new(if install_missing { "cargo xtask vm" } else { "cargo xtask vm --no-install" })),
         one("examples", Line::new("cargo test --locked --workspace --all-features --doc")),
         Step { name: "alone", work: Work::Lines(crates().flat_map(each_feature_set).collect()) },
         Step { name: "alone-tests", work: Work::Lines(crates().map(tests_alone).collect()) },
+        // Here, because most of what it runs has just been built.
+        one("vm", Line::new(if install_missing { "cargo xtask vm" } else { "cargo xtask vm --no-install" })),
         one(
             "docs",
             Line::new("cargo doc --locked --workspace --all-features --no-deps").variable("RUSTDOCFLAGS", "--deny warnings"),

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "libfabric")]
 mod libfabric;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 use std::fmt;
 use std::str::FromStr;
@@ -45,6 +47,9 @@ impl Backend {
             Backend::Libfabric(provider) => libfabric::open(provider.as_deref(), wanted),
             #[cfg(not(feature = "libfabric"))]
             Backend::Libfabric(_) => Err(Error::feature_off("backend libfabric", "libfabric")),
+            #[cfg(feature = "verbs")]
+            Backend::Verbs => verbs::open(wanted),
+            #[cfg(not(feature = "verbs"))]
             Backend::Verbs => Err(Error::feature_off("backend verbs", "verbs")),
         }
     }

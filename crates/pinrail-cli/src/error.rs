@@ -95,6 +95,8 @@ macro_rules! by_diagnosis {
 by_diagnosis!(BatchError, BatchFileError, MapError, PrepareError, Box<Failure>, pinrail_uring::OpenError);
 #[cfg(feature = "libfabric")]
 by_diagnosis!(pinrail_libfabric::OpenError);
+#[cfg(feature = "verbs")]
+by_diagnosis!(pinrail_verbs::OpenError);
 
 #[cfg(test)]
 mod tests {

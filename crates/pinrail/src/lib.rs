@@ -21,3 +21,5 @@ pub use pinrail_plan as plan;
 pub use pinrail_policy as policy;
 #[cfg(feature = "uring")]
 pub use pinrail_uring as uring;
+#[cfg(feature = "verbs")]
+pub use pinrail_verbs as verbs;

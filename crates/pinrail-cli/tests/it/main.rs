@@ -11,3 +11,5 @@ mod plan;
 mod register;
 mod signals;
 mod support;
+#[cfg(feature = "verbs")]
+mod verbs;
