@@ -14,8 +14,9 @@ pub(crate) fn run(workspace: &Workspace, install_missing: bool) -> Result<ExitCo
     }
     std::env::set_current_dir(&workspace.root).map_err(|why| format!("cannot enter the workspace: {why}"))?;
     let fuzz_exists = workspace.root.join("fuzz/Cargo.toml").is_file();
-    let all_passed = steps::run(&steps(workspace, fuzz_exists, install_missing), &workspace.target.join("xtask-test"))?;
-    Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let sum = steps::run(&steps(workspace, fuzz_exists, install_missing), &workspace.target.join("xtask-test"))?;
+    // A desk where no guest can be had is told so, and may be content with all the rest.
+    Ok(if sum.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec<Step> {
