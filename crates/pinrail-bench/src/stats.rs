@@ -90,9 +90,10 @@ pub(crate) fn trials_for(a: &[f64], b: &[f64], effect: f64, confidence: f64) -> 
     let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     let wrong = count(logs.iter().filter(|log| **log - middle + effect.ln_1p() < 0.0).count());
     let wrong = (wrong + 1.0) / (count(logs.len()) + 2.0);
+    let z = z_of(confidence);
     let enough = |&trials: &u32| {
         let n = f64::from(trials);
-        let allowed = n / 2.0 - z_of(confidence) * n.sqrt() / 2.0 - 0.5;
+        let allowed = n / 2.0 - z * n.sqrt() / 2.0 - 0.5;
         // 1.282: 9 of 10, one side of the normal distribution.
         allowed - n * wrong >= 1.282 * (n * wrong * (1.0 - wrong)).sqrt()
     };
