@@ -37,6 +37,11 @@ impl Line {
         self
     }
 
+    /// The program and its arguments, for another line that starts them.
+    pub(crate) fn into_words(self) -> Vec<String> {
+        self.words
+    }
+
     /// The line as a process to be, without standard input: no step waits for an answer nobody gives.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);

@@ -1,6 +1,6 @@
 //! What a machine lacks for a build or a test: found, named, and installed where that harms nothing.
 
-mod apt;
+pub(crate) mod apt;
 
 use crate::{Result, command::Line, workspace::Workspace};
 
@@ -36,6 +36,35 @@ const TOOLS: &[Tool] = &[
     Tool { name: "deny", install: "cargo install --locked --version 0.20.2 --no-default-features --profile dev cargo-deny" },
 ];
 
+/// What the long checks take besides; a few minutes each to build.
+const FUZZ: Tool = Tool { name: "fuzz", install: "cargo install --locked --version 0.13.2 cargo-fuzz" };
+const MUTANTS: Tool = Tool { name: "mutants", install: "cargo install --locked --version 27.1.0 cargo-mutants" };
+
+/// Components of the nightly compiler, installed where they can be had; else why they cannot.
+pub(crate) fn nightly(components: &[&str]) -> Result<()> {
+    let list = Line::new("rustup component list --installed --toolchain nightly").output();
+    let installed = list.map_err(|why| format!("there is no nightly compiler: {why}"))?;
+    let has = |component: &&&str| installed.lines().any(|line| line.starts_with(**component));
+    let missing: Vec<&str> = components.iter().filter(|component| !has(component)).copied().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let line = Line::new("rustup component add --toolchain nightly").words(missing.iter().copied());
+    println!("missing: {} of the nightly compiler\n$ {line}", missing.join(" and "));
+    if line.show()?.success() { Ok(()) } else { Err(format!("`{line}` failed")) }
+}
+
+/// cargo-fuzz, and the nightly compiler that it runs.
+pub(crate) fn for_fuzzing() -> Result<()> {
+    nightly(&["rustc"])?;
+    tools(&[FUZZ])
+}
+
+/// cargo-mutants.
+pub(crate) fn for_mutants() -> Result<()> {
+    tools(&[MUTANTS])
+}
+
 /// Installs every library that a crate of the lock file binds, and the tools of the test steps.
 pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
     let mut wanted = Vec::new();
@@ -45,7 +74,11 @@ pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
         }
     }
     libraries(&wanted)?;
-    for tool in TOOLS.iter().filter(|tool| !Line::new("cargo").word(tool.name).word("--version").succeeds()) {
+    tools(TOOLS)
+}
+
+fn tools(wanted: &[Tool]) -> Result<()> {
+    for tool in wanted.iter().filter(|tool| !Line::new("cargo").word(tool.name).word("--version").succeeds()) {
         let line = Line::new(tool.install);
         println!("missing: cargo {}\n$ {line}", tool.name);
         if !line.show()?.success() {

@@ -18,10 +18,12 @@
 mod bench;
 mod clock;
 mod command;
+mod deep;
 mod install;
 mod steps;
 mod test;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -36,8 +38,12 @@ usage: cargo xtask COMMAND
 
   bench [-- ARGS]      builds the release and compares every policy on real pinned pages; an option in ARGS goes to
                        `pinrail bench` and replaces the default of its name
+  deep [STEP[=N]]…     runs the checks that take long, all or those named: loom miri tsan soak fuzz=MINUTES mutants
   test [--no-install]  runs all that CI runs, after installing what is missing and saying what
   tidy                 checks the rules of the tree that no compiler knows
+  vm [--rails N] [--no-install] [-- COMMAND]
+                       boots a kernel with N soft-RoCE devices, installing what that takes, and runs COMMAND there; without
+                       one, the tests that need RDMA devices, on one rail and on four (on N only, if given)
 ";
 
 fn main() -> ExitCode {
@@ -46,17 +52,19 @@ fn main() -> ExitCode {
     let done = match arguments.as_slice() {
         ["bench"] => Workspace::load().and_then(|workspace| bench::run(&workspace, &[])),
         ["bench", "--", given @ ..] => Workspace::load().and_then(|workspace| bench::run(&workspace, given)),
+        ["deep", named @ ..] => Workspace::load().and_then(|workspace| deep::run(&workspace, named)),
         ["test"] => Workspace::load().and_then(|workspace| test::run(&workspace, true)),
         ["test", "--no-install"] => Workspace::load().and_then(|workspace| test::run(&workspace, false)),
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
+        ["vm", given @ ..] => match vm::Asked::parse(given) {
+            Some(asked) => Workspace::load().and_then(|workspace| vm::run(&workspace, &asked)),
+            None => return misused(),
+        },
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
         }
-        _ => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        _ => return misused(),
     };
     match done {
         Ok(code) => code,
@@ -65,4 +73,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn misused() -> ExitCode {
+    eprint!("{USAGE}");
+    ExitCode::from(2)
 }

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::{Result, clock, command::Line};
@@ -22,13 +23,18 @@ pub(crate) enum Work {
     Lines(Vec<Line>),
     /// Nothing, as the tree has not what it would check: shown as such, never as passed.
     Absent(&'static str),
+    /// Nothing, as this machine lacks what it takes: shown as such, never as passed.
+    Skipped(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
     Failed,
+    /// A line said that this machine cannot do it: shown as such, never as passed.
+    Skipped,
     Absent,
+    Skipped,
 }
 
 /// A step that has ended.
@@ -42,10 +48,14 @@ struct Ended {
     log: PathBuf,
 }
 
+/// With this code a line ends that could not do its work here, as automake and others have it.
+pub(crate) const SKIPPED: u8 = 77;
+
 /// Most lines of a failed step that are shown; the log has them all.
 const SHOWN_LINES_MAX: usize = 250;
 
-/// Runs every step, whatever became of those before it, and keeps its output as `FOLDER/NAME.log`. True if none failed.
+/// Runs every step, whatever became of those before it, and keeps its output as `FOLDER/NAME.log`. True if none failed
+/// and none was skipped.
 pub(crate) fn run(steps: &[Step], folder: &Path) -> Result<bool> {
     std::fs::create_dir_all(folder).map_err(|why| format!("cannot make {}: {why}", folder.display()))?;
     let mut ended: Vec<Ended> = Vec::new();
@@ -63,11 +73,16 @@ pub(crate) fn run(steps: &[Step], folder: &Path) -> Result<bool> {
         print!("{}", tail(&step.log)?);
     }
     print!("\n{}", table(&ended));
-    Ok(failed.is_none())
+    let skipped: Vec<&str> = ended.iter().filter(|step| step.verdict == Verdict::Skipped).map(|step| step.name).collect();
+    if !skipped.is_empty() {
+        println!("SKIPPED, and nothing proved: {}", skipped.join(", "));
+    }
+    Ok(failed.is_none() && skipped.is_empty())
 }
 
 fn run_one(step: &Step, log: PathBuf) -> Result<Ended> {
-    let mut ended = Ended { name: step.name, verdict: Verdict::Absent, took: Duration::ZERO, counts: Vec::new(), log };
+    let nothing_done = if matches!(step.work, Work::Skipped(_)) { Verdict::Skipped } else { Verdict::Absent };
+    let mut ended = Ended { name: step.name, verdict: nothing_done, took: Duration::ZERO, counts: Vec::new(), log };
     if let Work::Lines(lines) = &step.work {
         let written = |why| format!("cannot write {}: {why}", ended.log.display());
         let mut file = File::create(&ended.log).map_err(written)?;
@@ -75,8 +90,10 @@ fn run_one(step: &Step, log: PathBuf) -> Result<Ended> {
         // A step that lost its lines, say by a moved folder, has proved nothing.
         ended.verdict = if lines.is_empty() { Verdict::Failed } else { Verdict::Passed };
         for line in lines {
-            if !follow(line, &mut file, &mut ended.counts)? {
-                ended.verdict = Verdict::Failed;
+            let status = follow(line, &mut file, &mut ended.counts)?;
+            if !status.success() {
+                let skipped = status.code() == Some(SKIPPED.into());
+                ended.verdict = if skipped { Verdict::Skipped } else { Verdict::Failed };
                 break;
             }
         }
@@ -86,7 +103,7 @@ fn run_one(step: &Step, log: PathBuf) -> Result<Ended> {
 }
 
 /// Runs a line with both its outputs into the log and, where somebody looks on, its latest words on one changing line.
-fn follow(line: &Line, log: &mut File, counts: &mut Vec<String>) -> Result<bool> {
+fn follow(line: &Line, log: &mut File, counts: &mut Vec<String>) -> Result<ExitStatus> {
     let failed = |why: io::Error| format!("`{line}`: {why}");
     let (reader, writer) = io::pipe().map_err(failed)?;
     let mut command = line.command();
@@ -111,7 +128,7 @@ fn follow(line: &Line, log: &mut File, counts: &mut Vec<String>) -> Result<bool>
     if looked_on {
         print!("\r\x1b[K");
     }
-    Ok(child.wait().map_err(failed)?.success())
+    child.wait().map_err(failed)
 }
 
 /// The closing line of nextest, as it stands.
@@ -150,6 +167,7 @@ impl std::fmt::Display for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Work::Absent(what) => write!(f, "there is no {what}"),
+            Work::Skipped(why) => f.write_str(why),
             Work::Lines(lines) => match lines.as_slice() {
                 [] => f.write_str("nothing"),
                 [only] => write!(f, "{only}"),
@@ -164,7 +182,9 @@ impl std::fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Passed => "passed",
             Verdict::Failed => "FAILED",
+            Verdict::Skipped => "SKIPPED",
             Verdict::Absent => "absent",
+            Verdict::Skipped => "SKIPPED",
         })
     }
 }
@@ -211,10 +231,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_machine_cannot_do_is_no_success() {
+        let folder = folder("skipped");
+        let skipped = Step { name: "miri", work: Work::Skipped("there is no nightly compiler".to_owned()) };
+        assert!(!run(&[step("good", "true"), skipped], &folder).unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
     fn the_table_leads_to_the_log_of_what_failed() {
         let (took, log) = (Duration::from_secs(2), PathBuf::from("target/docs.log"));
         let ended = [Ended { name: "docs", verdict: Verdict::Failed, took, counts: Vec::new(), log }];
         assert!(table(&ended).starts_with("docs         2.0 s  FAILED  target/docs.log\n"));
+    }
+
+    #[test]
+    fn what_a_machine_cannot_do_is_neither_passed_nor_failed() {
+        let folder = folder("skipped");
+        let steps = [step("vm", "echo there is none; exit 77"), step("good", "echo fine")];
+        assert!(run(&steps, &folder).unwrap());
+        let ended = run_one(&steps[0], folder.join("again.log")).unwrap();
+        assert_eq!(ended.verdict, Verdict::Skipped);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

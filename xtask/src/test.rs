@@ -14,11 +14,11 @@ pub(crate) fn run(workspace: &Workspace, install_missing: bool) -> Result<ExitCo
     }
     std::env::set_current_dir(&workspace.root).map_err(|why| format!("cannot enter the workspace: {why}"))?;
     let fuzz_exists = workspace.root.join("fuzz/Cargo.toml").is_file();
-    let all_passed = steps::run(&steps(workspace, fuzz_exists), &workspace.target.join("xtask-test"))?;
+    let all_passed = steps::run(&steps(workspace, fuzz_exists, install_missing), &workspace.target.join("xtask-test"))?;
     Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn steps(workspace: &Workspace, fuzz_exists: bool) -> Vec<Step> {
+fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec<Step> {
     let one = |name, line: Line| Step { name, work: Work::Lines(vec![line]) };
     let crates = || workspace.packages.iter().filter(|package| package.folder.starts_with("crates/"));
     vec![
@@ -27,6 +27,7 @@ fn steps(workspace: &Workspace, fuzz_exists: bool) -> Vec<Step> {
         one("deny", Line::new("cargo deny --locked check bans licenses sources")),
         one("clippy", Line::new("cargo clippy --locked --workspace --all-targets --all-features -- --deny warnings")),
         one("tests", Line::new("cargo nextest run --locked --workspace --all-features")),
+        one("vm", Line::new(if install_missing { "cargo xtask vm" } else { "cargo xtask vm --no-install" })),
         one("examples", Line::new("cargo test --locked --workspace --all-features --doc")),
         Step { name: "alone", work: Work::Lines(crates().flat_map(each_feature_set).collect()) },
         Step { name: "alone-tests", work: Work::Lines(crates().map(tests_alone).collect()) },
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn fuzz_corpora_are_replayed_where_there_are_any() {
         let workspace = Workspace { root: "/tree".into(), target: "/tree/target".into(), packages: vec![package(&[])] };
-        let fuzz = |exists| steps(&workspace, exists).pop().unwrap().work;
+        let fuzz = |exists| steps(&workspace, exists, false).pop().unwrap().work;
         assert!(matches!(fuzz(false), Work::Absent(_)));
         assert!(matches!(fuzz(true), Work::Lines(lines) if lines.len() == 1));
     }

@@ -154,23 +154,34 @@ pub enum PathClass {
     Sys,
 }
 
+impl<'m> Attachment<'m> {
+    /// The bridges up to the upstream port of its switch, without the downstream port it is at. Right below the host
+    /// bridge a bridge is a root port, or a switch whose ports are not named: nothing to leave out.
+    fn switch(self) -> &'m [String] {
+        match self.bridges {
+            [above @ .., _port] if above.len() >= 2 => above,
+            bridges => bridges,
+        }
+    }
+}
+
 impl PathClass {
     /// Walks up from both devices to the bridge they share, however deep the tree is; `None` where they share none and
     /// not both nodes are known.
     ///
-    /// Below the shared bridge at most one more lies above either device when that bridge is a switch: the switch's own
-    /// downstream port. A second switch adds two, its upstream and its downstream port.
+    /// Of a switch they share the upstream port, and each is at a downstream port of its own: the same bridges but for
+    /// the last. So being within one class of each other is transitive, and no device is near to two groups.
     #[must_use]
     pub fn between(a: Attachment<'_>, b: Attachment<'_>) -> Option<PathClass> {
         let shared = a.bridges.iter().zip(b.bridges).take_while(|(a, b)| a == b).count();
-        let below = a.bridges.len().max(b.bridges.len()) - shared;
         match shared {
             0 => match (a.node, b.node) {
                 (Some(a), Some(b)) => Some(if a == b { PathClass::Node } else { PathClass::Sys }),
                 _ => None,
             },
             1 => Some(PathClass::Phb),
-            _ => Some(if below <= 1 { PathClass::Pix } else { PathClass::Pxb }),
+            _ if a.switch() == b.switch() => Some(PathClass::Pix),
+            _ => Some(PathClass::Pxb),
         }
     }
 
@@ -412,6 +423,12 @@ mod tests {
             "two ports of one switch"
         );
         assert_eq!(near((Some(0), port), (Some(0), &["hb0", "root", "sw0", "sw0.2", "sw1", "sw1.1"])), Some(PathClass::Pxb));
+        // A device on the very bus of a switch is no nearer to what is at its ports than to what is above it.
+        let within: &[&str] = &["hb0", "root", "sw0"];
+        assert_eq!(near((Some(0), within), (Some(0), &["hb0", "root"])), Some(PathClass::Pix));
+        assert_eq!(near((Some(0), within), (Some(0), port)), Some(PathClass::Pxb));
+        let no_root_port = near((Some(0), &["hb0", "b9:00.0", "ba:00.0"]), (Some(0), &["hb0", "b9:00.0", "ba:01.0"]));
+        assert_eq!(no_root_port, Some(PathClass::Pix), "a VM may hide the root port");
         assert_eq!(near((Some(0), port), (Some(0), &["hb0", "root2", "sw0", "sw0.1"])), Some(PathClass::Phb));
         assert_eq!(near((Some(0), at), (Some(0), &["hb0", "sw9"])), Some(PathClass::Phb));
         assert_eq!(near((Some(0), at), (Some(0), &["hb1", "sw0"])), Some(PathClass::Node));

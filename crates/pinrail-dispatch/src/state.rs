@@ -284,12 +284,15 @@ struct LimitsInForce {
 
 impl LimitsInForce {
     fn new(ceiling: Limits, control: Control) -> LimitsInForce {
-        let (controlled, controller) = match control {
-            Control::Fixed(limits) => (limits, None),
-            Control::Adaptive(controller) => (controller.limits(), Some(controller)),
+        let (controlled, controller, failed) = match control {
+            Control::Fixed(limits) => (limits, None, None),
+            Control::Adaptive(controller) => match caught(|| controller.limits()) {
+                Some(limits) => (limits, Some(controller), None),
+                None => (Limits::NONE, None, Some(Tick(0))),
+            },
         };
         let in_force = ceiling.least(controlled);
-        LimitsInForce { ceiling, caller: Limits::NONE, controlled, controller, failed: None, in_force }
+        LimitsInForce { ceiling, caller: Limits::NONE, controlled, controller, failed, in_force }
     }
 
     fn set_caller(&mut self, limits: Limits) {
@@ -300,16 +303,15 @@ impl LimitsInForce {
     /// Asks the controller; true when a lane may have opened or closed.
     fn finished(&mut self, now: Tick, seen: &Finished) -> bool {
         let Some(controller) = &mut self.controller else { return false };
-        match catch_unwind(AssertUnwindSafe(|| controller.finished(now, seen))) {
-            Ok(None) => false,
-            Ok(Some(limits)) => {
+        match caught(|| controller.finished(now, seen)) {
+            Some(None) => false,
+            Some(Some(limits)) => {
                 let before = self.in_force.per_rail;
                 self.controlled = limits;
                 self.set_caller(self.caller);
                 before != self.in_force.per_rail
             }
-            // A third party's bug must not take the batch down with it.
-            Err(_) => {
+            None => {
                 self.controller = None;
                 self.failed = Some(now);
                 false
@@ -318,9 +320,17 @@ impl LimitsInForce {
     }
 
     fn report(&self) -> Option<ControllerReport> {
-        let gone = self.failed.map(|at| ControllerReport { levels: vec![(at, self.in_force, "the controller panicked")] });
-        self.controller.as_ref().map(|controller| controller.report()).or(gone)
+        let panicked = |at| ControllerReport { levels: vec![(at, self.in_force, "the controller panicked")] };
+        match &self.controller {
+            Some(controller) => Some(caught(|| controller.report()).unwrap_or_else(|| panicked(Tick(0)))),
+            None => self.failed.map(panicked),
+        }
     }
+}
+
+/// Asks a controller; `None` if it panicked. A third party's bug must not take the batch, and its live MRs, down with it.
+fn caught<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(ask)).ok()
 }
 
 /// A set of steps, one bit each.

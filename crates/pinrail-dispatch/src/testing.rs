@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pinrail_core::{ChunkId, Group, Kind, Limits, RailId, StepId, StepWhat, Steps, WorkerId};
-use pinrail_policy::{Control, Tick};
+use pinrail_policy::{Control, Controller, ControllerReport, Finished, Tick};
 
 use crate::{Counts, Dispatch, Outcome, Seen, Stop, Take, Wake};
 
@@ -117,22 +117,26 @@ impl Oracle<'_> {
 }
 
 /// Runs `ops` on a [`Dispatch`] and on the oracle, checking after each that they agree; then lets every fault stop and
-/// the run go to its end, which it must reach.
+/// the run go to its end, which it must reach. The controller, if `control` is one, may answer what it likes and panic.
 ///
 /// # Panics
 /// When a promise is broken.
-pub fn run_beside_oracle(shape: &Shape, ceiling: Limits, ops: &[Op]) {
-    let dispatch = Dispatch::new(shape.steps(), ceiling, Control::Fixed(Limits::NONE));
+pub fn run_beside_oracle(shape: &Shape, ceiling: Limits, control: Control, ops: &[Op]) {
+    let (control, controlled) = overheard(control);
+    let dispatch = Dispatch::new(shape.steps(), ceiling, control);
     let steps = shape.steps();
     let mut pair = Pair {
-        oracle: Oracle { at: vec![At::Pending; steps.len()], steps: &steps, limits: ceiling, stopped: false },
+        oracle: Oracle { at: vec![At::Pending; steps.len()], steps: &steps, limits: Limits::NONE, stopped: false },
         dispatch: &dispatch,
         ceiling,
+        caller: Limits::NONE,
+        controlled,
         running: Vec::new(),
         waiting: BTreeSet::new(),
         seq: 0,
         peak: 0,
     };
+    pair.limit();
     for &op in ops {
         pair.apply(op);
         pair.check();
@@ -148,10 +152,47 @@ pub fn run_beside_oracle(shape: &Shape, ceiling: Limits, ops: &[Op]) {
     assert_eq!(dispatch.take(WorkerId(0)), Take::Finished);
 }
 
+/// The same control, and what it answered last: the oracle goes by that.
+fn overheard(control: Control) -> (Control, Arc<Mutex<Limits>>) {
+    match control {
+        Control::Fixed(limits) => (control, Arc::new(Mutex::new(limits))),
+        Control::Adaptive(controller) => {
+            let said = Arc::new(Mutex::new(controller.limits()));
+            (Control::Adaptive(Box::new(Overheard { controller, said: Arc::clone(&said) })), said)
+        }
+    }
+}
+
+struct Overheard {
+    controller: Box<dyn Controller>,
+    said: Arc<Mutex<Limits>>,
+}
+
+impl Controller for Overheard {
+    fn limits(&self) -> Limits {
+        self.controller.limits()
+    }
+
+    fn finished(&mut self, now: Tick, seen: &Finished) -> Option<Limits> {
+        // A panic passes, and what was said last stays.
+        let answer = self.controller.finished(now, seen);
+        if let Some(limits) = answer {
+            *self.said.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        }
+        answer
+    }
+
+    fn report(&self) -> ControllerReport {
+        self.controller.report()
+    }
+}
+
 struct Pair<'d> {
     oracle: Oracle<'d>,
     dispatch: &'d Dispatch,
     ceiling: Limits,
+    caller: Limits,
+    controlled: Arc<Mutex<Limits>>,
     running: Vec<(StepId, WorkerId)>,
     waiting: BTreeSet<WorkerId>,
     seq: u64,
@@ -169,12 +210,14 @@ impl Pair<'_> {
             Op::Done(at, outcome) => {
                 if let Some((step, _)) = self.end(at, outcome) {
                     let wake = self.dispatch.done(step, outcome, Seen { now: Tick(self.seq), ..Seen::default() });
+                    self.limit();
                     self.deliver(wake);
                 }
             }
             Op::DoneAndTake(at, outcome) => {
                 if let Some((step, worker)) = self.end(at, outcome) {
                     let (wake, take) = self.dispatch.done_and_take(worker, Some((step, outcome, Seen::default())));
+                    self.limit();
                     self.taken(worker, take);
                     self.deliver(wake);
                 }
@@ -188,7 +231,8 @@ impl Pair<'_> {
                     per_rail: limit(per_rail),
                     ..Limits::NONE
                 };
-                self.oracle.limits = self.ceiling.least(limits);
+                self.caller = limits;
+                self.limit();
                 let wake = self.dispatch.set_limits(limits);
                 self.deliver(wake);
             }
@@ -198,6 +242,12 @@ impl Pair<'_> {
                 self.deliver(wake);
             }
         }
+    }
+
+    /// What the oracle holds for the limits in force.
+    fn limit(&mut self) {
+        let controlled = *self.controlled.lock().unwrap_or_else(PoisonError::into_inner);
+        self.oracle.limits = self.ceiling.least(self.caller).least(controlled);
     }
 
     /// The oracle's view of a step that ends.
@@ -277,5 +327,8 @@ impl Pair<'_> {
             peak_running: self.peak,
         };
         assert_eq!(self.dispatch.counts(), wanted);
+        let all = wanted.pending + wanted.running + wanted.finished + wanted.dropped;
+        assert_eq!(all as usize, oracle.at.len(), "a step is lost or counted twice");
+        assert_eq!(self.dispatch.limits(), oracle.limits);
     }
 }

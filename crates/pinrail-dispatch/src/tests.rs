@@ -41,10 +41,59 @@ fn ceiling() -> impl Strategy<Value = Limits> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 10 } else { 2_000 }))]
     #[test]
-    fn every_hand_out_is_the_oracles(shape in shape(), ceiling in ceiling(), ops in prop::collection::vec(op(), 0..120)) {
-        run_beside_oracle(&shape, ceiling, &ops);
+    fn every_hand_out_is_the_oracles(
+        shape in shape(), ceiling in ceiling(), control in control(), ops in prop::collection::vec(op(), 0..120),
+    ) {
+        let control = match control {
+            None => Control::Fixed(Limits::NONE),
+            Some(answers) => Control::Adaptive(Box::new(Reads { answers, at: 0 })),
+        };
+        run_beside_oracle(&shape, ceiling, control, &ops);
+    }
+}
+
+fn control() -> impl Strategy<Value = Option<Vec<Answer>>> {
+    let limits = (1..6u32, 1..3u32, 1..4u32, 1..3u32).prop_map(|(total, prepare, register, per_rail)| Limits {
+        total: n(total),
+        prepare: n(prepare),
+        register: n(register),
+        per_rail: n(per_rail),
+        ..Limits::NONE
+    });
+    let answer = prop_oneof![6 => Just(Answer::Keeps), 6 => limits.prop_map(Answer::Sets), 1 => Just(Answer::Panics)];
+    prop::option::of(prop::collection::vec(answer, 1..40))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Keeps,
+    Sets(Limits),
+    Panics,
+}
+
+/// A controller that reads its answers from a list, over and over.
+struct Reads {
+    answers: Vec<Answer>,
+    at: usize,
+}
+
+impl Controller for Reads {
+    fn limits(&self) -> Limits {
+        Limits::total(n(2))
+    }
+    fn finished(&mut self, _: Tick, _: &Finished) -> Option<Limits> {
+        self.at += 1;
+        match self.answers[self.at % self.answers.len()] {
+            Answer::Keeps => None,
+            Answer::Sets(limits) => Some(limits),
+            // As a panic, without a message a case.
+            Answer::Panics => std::panic::resume_unwind(Box::new("a bug of the controller")),
+        }
+    }
+    fn report(&self) -> ControllerReport {
+        ControllerReport::default()
     }
 }
 
@@ -127,6 +176,36 @@ fn as_many_workers_as_could_ever_be_busy() {
     assert_eq!(all(3, Limits::NONE), 5, "and three slices");
     assert_eq!(all(3, Limits::total(n(4))), 4);
     assert_eq!(all(3, Limits { prepare: n(1), register: n(1), ..Limits::NONE }), 2);
+}
+
+/// Panics wherever it is asked, but for what `finished` is.
+struct Broken {
+    limits: bool,
+}
+
+impl Controller for Broken {
+    fn limits(&self) -> Limits {
+        assert!(!self.limits, "a bug of the controller");
+        Limits::total(n(2))
+    }
+    fn finished(&mut self, _: Tick, _: &Finished) -> Option<Limits> {
+        None
+    }
+    fn report(&self) -> ControllerReport {
+        panic!("a bug of the controller")
+    }
+}
+
+#[test]
+fn a_controller_that_panics_first_or_last_takes_nothing_down() {
+    for (limits, in_force) in [(true, Limits::NONE), (false, Limits::total(n(2)))] {
+        let steps = two_rails(&[(1, 0)], false).steps();
+        let dispatch = Dispatch::new(steps, Limits::NONE, Control::Adaptive(Box::new(Broken { limits })));
+        let start = dispatch.take(WorkerId(0)).start().unwrap();
+        assert_eq!(dispatch.done(start.step, Outcome::Done, Seen::default()), Wake::None);
+        assert_eq!((dispatch.take(WorkerId(0)), dispatch.limits()), (Take::Finished, in_force));
+        assert_eq!(dispatch.report().unwrap().levels, [(Tick(0), in_force, "the controller panicked")]);
+    }
 }
 
 /// Widens by one after each completion, and panics when told to.

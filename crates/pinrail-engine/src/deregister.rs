@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use pinrail_core::{ChunkId, Group, Kind, RailId, Registrar, StepWhat, Steps, StepsError};
+use pinrail_core::{ChunkId, Group, Kind, Limits, RailId, Registrar, StepWhat, Steps, StepsError};
 use pinrail_dispatch::{Dispatch, Outcome};
 use pinrail_plan::Plan;
+use pinrail_policy::Control as Limiting;
 
 use crate::calls;
 use crate::clock::Clock;
@@ -108,7 +109,8 @@ pub(crate) fn run(registration: Registration, order: impl DeregisterOrder) -> Re
     let (plan, registrar, mrs, threads_max, registered) = registration.into_parts();
     let clock = Clock::start();
     let steps = order.steps(&plan, &mrs).unwrap_or_else(|_| unreachable!("no more steps than the plan has counted"));
-    let limits = plan.policy().concurrency.begin(&plan.shape(Kind::Deregister));
+    // A policy that panics now must not keep anything registered: what the rails and the ceiling allow is limit enough.
+    let limits = calls::begin(&plan, Kind::Deregister).unwrap_or(Limiting::Fixed(Limits::NONE));
     let control = Arc::new(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), None));
     let work =
         Deregistering { plan: Arc::clone(&plan), registrar: Arc::clone(&registrar), mrs: mrs.shared(), failed: Mutex::default() };

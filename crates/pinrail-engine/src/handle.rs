@@ -1,4 +1,6 @@
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 
 use pinrail_dispatch::{Counts, Stop};
 
@@ -12,53 +14,87 @@ use crate::{Failure, Registration};
 /// is undone, in the background.
 #[must_use = "a handle that is dropped cancels its registration"]
 pub struct Handle {
-    control: Arc<Control>,
+    steering: Arc<Steering>,
     result: Arc<Slot>,
 }
 
 /// Cancels a registration from anywhere: a signal handler's thread, another task.
 #[derive(Clone)]
-pub struct Canceller(Arc<Control>);
+pub struct Canceller(Arc<Steering>);
+
+/// Leads to the run that goes on now: a batch may take more than one.
+pub(crate) struct Steering(Mutex<Steered>);
+
+struct Steered {
+    now: Arc<Control>,
+    is_cancelled: bool,
+}
+
+impl Steering {
+    pub(crate) fn new(control: Arc<Control>) -> Steering {
+        Steering(Mutex::new(Steered { now: control, is_cancelled: false }))
+    }
+
+    /// The next run; one that was cancelled before it began stops at once.
+    pub(crate) fn turn_to(&self, control: Arc<Control>) {
+        let mut steered = lock(&self.0);
+        if steered.is_cancelled {
+            control.stop(Stop::Cancelled);
+        }
+        steered.now = control;
+    }
+
+    fn cancel(&self) {
+        let mut steered = lock(&self.0);
+        steered.is_cancelled = true;
+        steered.now.stop(Stop::Cancelled);
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Slot {
-    result: Mutex<Option<Result<Registration, Box<Failure>>>>,
+    result: Mutex<Option<thread::Result<Result<Registration, Box<Failure>>>>>,
     filled: Condvar,
 }
 
 impl Slot {
-    pub(crate) fn fill(&self, result: Result<Registration, Box<Failure>>) {
+    /// Runs it and keeps what comes of it, a panic too: whoever waits must not wait for ever.
+    pub(crate) fn fill(&self, run: impl FnOnce() -> Result<Registration, Box<Failure>>) {
+        let result = catch_unwind(AssertUnwindSafe(run));
         *lock(&self.result) = Some(result);
         self.filled.notify_all();
     }
 }
 
 impl Handle {
-    pub(crate) fn new(control: Arc<Control>, result: Arc<Slot>) -> Handle {
-        Handle { control, result }
+    pub(crate) fn new(steering: Arc<Steering>, result: Arc<Slot>) -> Handle {
+        Handle { steering, result }
     }
 
     /// What [`Canceller::cancel`] can be called on from elsewhere.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
-        Canceller(Arc::clone(&self.control))
+        Canceller(Arc::clone(&self.steering))
     }
 
     /// How far it is.
     #[must_use]
     pub fn progress(&self) -> Counts {
-        self.control.dispatch.counts()
+        lock(&self.steering.0).now.dispatch.counts()
     }
 
     /// Waits for the end, the rollback included.
     ///
     /// # Errors
     /// As [`Engine::register`](crate::Engine::register).
+    ///
+    /// # Panics
+    /// With the panic of the background thread, where the engine has a defect.
     pub fn wait(self) -> Result<Registration, Box<Failure>> {
         let mut result = lock(&self.result.result);
         loop {
             match result.take() {
-                Some(result) => return result,
+                Some(result) => return result.unwrap_or_else(|panic| resume_unwind(panic)),
                 None => result = wait(&self.result.filled, result),
             }
         }
@@ -73,13 +109,13 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.control.stop(Stop::Cancelled);
+        self.steering.cancel();
     }
 }
 
 impl Canceller {
     /// Returns at once. Nothing starts after it; calls in flight end, and what was registered is undone.
     pub fn cancel(&self) {
-        self.0.stop(Stop::Cancelled);
+        self.0.cancel();
     }
 }

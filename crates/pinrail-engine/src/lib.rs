@@ -19,6 +19,8 @@ mod deregister;
 mod engine;
 mod failure;
 mod handle;
+#[cfg(all(test, loom))]
+mod model;
 mod parker;
 mod register;
 mod registration;

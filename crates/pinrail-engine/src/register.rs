@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use pinrail_core::{BufferId, ChunkId, Kind, Prepare, Prepared, RailId, Registrar, Source, StepWhat, Steps};
 use pinrail_dispatch::{Dispatch, Outcome, Stop};
@@ -67,10 +68,10 @@ impl Registering {
 }
 
 /// The control of a registration's run: made before it starts, so that others can stop it.
-pub(crate) fn control(plan: &Plan, options: &Options) -> Result<Control, Refusal> {
+pub(crate) fn control(plan: &Plan, deadline: Option<Instant>) -> Result<Control, Refusal> {
     let steps = plan.steps(Kind::Register)?;
-    let limits = plan.policy().concurrency.begin(&plan.shape(Kind::Register));
-    let deadline = options.deadline.map(|after| crate::clock::now() + after);
+    let limits = calls::begin(plan, Kind::Register)
+        .map_err(|cause| Refusal::Policy { policy: plan.policy().concurrency.spec(), what: cause.to_string() })?;
     Ok(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), deadline))
 }
 

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use pinrail_core::{StepWhat, WorkerId};
-use pinrail_dispatch::{Dispatch, Outcome, Seen, Stop, Take};
+use pinrail_dispatch::{Dispatch, Outcome, Seen, Stop, Take, Wake};
 
 use crate::clock::{self, Clock};
 use crate::parker::Parker;
@@ -21,18 +21,26 @@ pub(crate) trait Work: Send + Sync + 'static {
 /// What a step may ask of its run, and what others may tell the run.
 pub(crate) struct Control {
     pub(crate) dispatch: Dispatch,
+    /// Where workers wait for a step.
     parker: Parker,
+    /// Where workers wait between the attempts at one: a wake-up for a step must not be spent on them.
+    pauses: Parker,
     deadline: Option<Instant>,
 }
 
 impl Control {
     pub(crate) fn new(dispatch: Dispatch, deadline: Option<Instant>) -> Control {
-        Control { dispatch, parker: Parker::default(), deadline }
+        Control { dispatch, parker: Parker::default(), pauses: Parker::default(), deadline }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 
     /// Nothing starts after this.
     pub(crate) fn stop(&self, why: Stop) {
         self.parker.deliver(self.dispatch.stop(why));
+        self.pauses.deliver(Wake::All);
     }
 
     /// True when nothing more shall begin; a deadline that has passed is noticed here.
@@ -43,11 +51,18 @@ impl Control {
         self.dispatch.stopped().is_some()
     }
 
-    /// Waits until then, or until the run is stopped: how a step spaces its retries.
-    pub(crate) fn pause(&self, until: Instant) {
-        while !self.is_stopped() && clock::now() < until {
-            let epoch = self.parker.epoch();
-            self.parker.park(epoch, Some(self.deadline.map_or(until, |deadline| deadline.min(until))));
+    /// Waits until then: how a step spaces its retries. False as soon as the run is stopped.
+    pub(crate) fn pause(&self, until: Instant) -> bool {
+        loop {
+            // Read before the question, so that a stop between the two is seen.
+            let epoch = self.pauses.epoch();
+            if self.is_stopped() {
+                return false;
+            }
+            if clock::now() >= until {
+                return true;
+            }
+            self.pauses.park(epoch, Some(self.deadline.map_or(until, |deadline| deadline.min(until))));
         }
     }
 }
@@ -82,7 +97,7 @@ pub(crate) fn run<W: Work>(control: &Arc<Control>, work: &Arc<W>, clock: Clock, 
     Ended { record, threads }
 }
 
-fn worker<W: Work>(id: WorkerId, control: &Control, work: &W, clock: Clock) -> Vec<Handout> {
+pub(crate) fn worker<W: Work>(id: WorkerId, control: &Control, work: &W, clock: Clock) -> Vec<Handout> {
     let mut log = Vec::new();
     let mut done = None;
     loop {
@@ -98,7 +113,7 @@ fn worker<W: Work>(id: WorkerId, control: &Control, work: &W, clock: Clock) -> V
             Take::Wait => control.parker.park(epoch, control.deadline),
             Take::Start(start) => {
                 if start.wake {
-                    control.parker.deliver(pinrail_dispatch::Wake::One);
+                    control.parker.deliver(Wake::One);
                 }
                 let started = clock.tick();
                 let outcome = work.step(control.dispatch.steps().what(start.step), start.seq, control);

@@ -1,8 +1,12 @@
 //! The one place where this crate's synchronisation comes from, so that a model checker can stand in for it.
 
 use std::sync::PoisonError;
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Nothing in this crate panics while it holds a lock for longer than a plain assignment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

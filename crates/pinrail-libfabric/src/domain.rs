@@ -58,6 +58,8 @@ pub(crate) struct Registered {
     slot: Slot,
     /// What a peer adds to an offset to address the memory.
     pub(crate) base: u64,
+    /// What its users may do.
+    pub(crate) access: Access,
 }
 
 // SAFETY: an MR of a domain opened with FI_THREAD_SAFE.
@@ -207,7 +209,7 @@ impl Domain {
             Ok((base, remote)) => {
                 // SAFETY: a live MR of ours.
                 let local = unsafe { fi::fi_mr_desc(mr.as_ptr()) }.expose_provenance() as u64;
-                let token = Registered { mr: mr.into_raw(), _key: key, slot, base };
+                let token = Registered { mr: mr.into_raw(), _key: key, slot, base, access: chunk.access };
                 Ok(Made { token, keys: pinrail_core::Keys { local, remote } })
             }
             Err(why) => {

@@ -41,7 +41,9 @@ pub use cache::MrCache;
 pub use error::OpenError;
 /// The bindings, whose types the handles have.
 pub use libfabric_sys as sys;
-use pinrail_core::{Cause, Chunk, DeregisterError, Identity, MoveBytes, MoveError, Mr, Rail, RailId, RegisterError, Registrar};
+use pinrail_core::{
+    Access, Cause, Chunk, DeregisterError, Identity, MoveBytes, MoveError, Mr, Rail, RailId, RegisterError, Registrar,
+};
 use sys::bindgen::{fi_info, fid_domain, fid_ep, fid_fabric};
 
 use crate::deadline::Deadline;
@@ -179,10 +181,10 @@ impl Libfabric {
     }
 
     /// What a peer adds to an offset within the MR to name a byte of it: the address of its first byte, or 0 where the
-    /// provider counts from there. `None` for an MR that is not live here.
+    /// provider counts from there. `None` for an MR that is not live, or not libfabric's.
     #[must_use]
-    pub fn remote_base(&self, mr: &Mr) -> Option<u64> {
-        self.ours(mr).map(|(_, registered)| registered.base)
+    pub fn remote_base(mr: &Mr) -> Option<u64> {
+        mr.token::<Registered>().map(|registered| registered.base)
     }
 
     /// Whether a rail's registrations may go through a cache of its provider: a measurement through one is worthless.
@@ -227,6 +229,15 @@ impl Libfabric {
         if at.checked_add(len as u64).is_none_or(|end| end > extent.len()) {
             let what = format!("{len} bytes at offset {at} are outside the registration of {} bytes", extent.len());
             return Err(MoveError::new(api, None, Cause::Other { what }));
+        }
+        // Not every provider refuses what was not granted, and one that does may never say so.
+        let needs = match &bytes {
+            Bytes::In(_) => Access::REMOTE_WRITE,
+            Bytes::Out(_) => Access::REMOTE_READ,
+        };
+        if !registered.access.contains(needs) {
+            let (asked, why) = (registered.access.to_string(), format!("a peer's transfer needs {needs}"));
+            return Err(MoveError::new(api, None, Cause::Access { asked, why }));
         }
         let deadline = Deadline::after(wait);
         let pairs = || domain.pairs.lock().unwrap_or_else(PoisonError::into_inner);

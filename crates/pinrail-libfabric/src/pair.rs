@@ -140,6 +140,7 @@ impl Pair {
         while !self.progress(domain, api)? {
             deadline.pause(api)?;
         }
+        deadline.awake();
         Ok(())
     }
 

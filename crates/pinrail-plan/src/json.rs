@@ -59,8 +59,7 @@ impl Plan {
             "rails": rails,
             "buffers": buffers,
             "needs": {"pinned_bytes": needs.pinned_bytes, "mrs": needs.mrs, "pages": needs.pages, "foreign_bytes": needs.foreign_bytes,
-                      "memlock": {"need": needs.pinned_bytes,
-                                  "have": memlock.have_bytes, "counts": self.memlock_counts()}},
+                      "memlock": {"need": needs.pinned_bytes, "have": memlock.have_bytes, "counts": self.memlock_counts()}},
             "limits": self.limits_json(),
             "policy": self.policy().spec(),
         })

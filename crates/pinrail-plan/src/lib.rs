@@ -22,6 +22,8 @@ mod plan;
 mod runs;
 mod seams;
 mod shares;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod validate;
 
 pub use chunk::PlannedChunk;

@@ -241,7 +241,8 @@ impl Plan {
         match self.buffer_of(chunk).place {
             Place::Gpu(_) => u64::from(self.is_exported(chunk)),
             _ if self.policy.preparation == Preparation::Prefault => {
-                self.slices.count(range.end - range.start, self.chunks[chunk.index()].page_size())
+                let page = self.chunks[chunk.index()].page_size();
+                self.slices.count(self.extent(chunk).start() % page + (range.end - range.start), page)
             }
             _ => 0,
         }
@@ -255,8 +256,11 @@ impl Plan {
         match place {
             Place::Gpu(_) => PrepareStep::Export { memory, range: range.clone(), place: *place },
             _ => {
-                let range = self.slices.nth(range, self.chunks[chunk.index()].page_size(), slice.into());
-                PrepareStep::Populate { memory, range, access: *access, place: *place }
+                // Pages are where addresses say, and memory may begin inside one.
+                let base = memory.extent().start();
+                let page = self.chunks[chunk.index()].page_size();
+                let slice = self.slices.nth(&self.extent(chunk).range(), page, slice.into());
+                PrepareStep::Populate { memory, range: slice.start - base..slice.end - base, access: *access, place: *place }
             }
         }
     }

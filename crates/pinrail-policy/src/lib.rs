@@ -25,6 +25,8 @@ mod policy;
 mod prefault;
 mod rails;
 pub mod spec;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use coalescing::Coalescing;
 pub use concurrency::capped::Capped;

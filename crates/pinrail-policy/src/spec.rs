@@ -341,6 +341,14 @@ mod tests {
 
     proptest! {
         #[test]
+        fn every_combination_of_terms_is_read_and_names_every_part(spec in crate::testing::strategies::specs()) {
+            let policy = base().with(&spec).unwrap();
+            let resolved = policy.spec();
+            prop_assert!(spec.split('+').all(|term| term.is_empty() || resolved.split('+').any(|other| other == term)), "{}", resolved);
+            prop_assert_eq!(base().with(&resolved).unwrap().spec(), resolved);
+        }
+
+        #[test]
         fn no_text_panics_and_what_is_read_prints_and_reads_back(spec in "(rails=|capped=|per-rail=|ascending|unbounded|prefault|\\+|,|[a-z0-9=]){0,8}") {
             if let Ok(policy) = base().with(&spec) {
                 prop_assert_eq!(base().with(&policy.spec()).unwrap().spec(), policy.spec());

@@ -48,7 +48,7 @@ pub(crate) fn read(elements: &[Element]) -> Result<Tree, TopologyError> {
                 Some("3") => {
                     context.rdma = Some(tree.rdma.len());
                     let name = element.get("name").unwrap_or_default().to_owned();
-                    tree.rdma.push(Rdma { name, function: above.function, spot: above.spot, ports: Vec::new() });
+                    tree.rdma.push(Rdma { name, function: above.function, spot: above.spot, ports: Vec::new(), software: false });
                 }
                 Some("5") => above.function.into_iter().for_each(|at| tree.functions[at].computes = true),
                 _ => {}

@@ -69,6 +69,7 @@ fn name_unnamed_rdma(tree: &mut Tree) {
             function: Some(at),
             spot: function.spot,
             ports: Vec::new(),
+            software: false,
         })
         .collect();
     tree.rdma.extend(rdma);
@@ -117,8 +118,11 @@ fn rails<'t>(tree: &'t Tree, left_out: &mut LeftOut) -> Vec<Candidate<'t>> {
             Candidate { rdma, function, spot: function.map_or(rdma.spot, |function| function.spot), vf_of }
         })
         .collect();
-    // By address, those without one last: of two that contradict each other the first one stays.
-    candidates.sort_by_key(|rail| (rail.function.is_none(), rail.function.map(|function| function.address), &rail.rdma.name));
+    // By address, those without one last, and hardware before software: of two that contradict each other the first stays.
+    candidates.sort_by_key(|rail| {
+        let address = rail.function.map(|function| function.address);
+        (address.is_none(), address, rail.rdma.software, &rail.rdma.name)
+    });
     let mut names = BTreeSet::new();
     candidates.retain(|rail| {
         let reason = if !Rail::is_name(&rail.rdma.name) {
@@ -175,7 +179,8 @@ impl Candidate<'_> {
 
     /// What the speed must be where no port's is known, and where that is from.
     fn inferred(&self) -> Option<(u64, &'static str)> {
-        let function = self.function.filter(|_| self.mbps().is_none())?;
+        // The link of a network device says nothing of what software makes of it.
+        let function = self.function.filter(|_| self.mbps().is_none() && !self.rdma.software)?;
         match (devices::efa_mbps(function), function.link_mbps) {
             (Some(card), link) => Some((card.min(link.unwrap_or(card)), "the rated speed of an EFA card of their generation")),
             (None, Some(link)) => Some((link, "that of their PCI link, which the port may not reach")),
@@ -285,4 +290,73 @@ fn nodes_unknown(machine: &Machine) -> Option<String> {
     let gpus = machine.gpus.iter().filter(|gpu| gpu.node.is_none()).map(|gpu| gpu.pci.to_string());
     let unknown: Vec<String> = gpus.chain(rails).collect();
     (!unknown.is_empty()).then(|| format!("NUMA node not known (it is not taken for node 0): {}", unknown.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A function below one of some bridges, with RDMA devices of these names.
+    type Device = (u8, u16, Option<(u16, u16)>, Vec<String>);
+
+    fn device() -> impl Strategy<Value = Device> {
+        let class = prop_oneof![Just(0x0200u16), Just(0x0207), Just(0x0302), Just(0x0300), Just(0x0108)];
+        let id = prop_oneof![Just((0x15b3, 0x1021)), Just((0x1d0f, 0xefa1)), Just((0x10de, 0x2330)), Just((0x1002, 0x515e))];
+        (0u8..6, class, proptest::option::of(id), proptest::collection::vec("[a-e][0-3]", 0..3))
+    }
+
+    fn tree(devices: &[(usize, Device)]) -> Tree {
+        let mut tree = Tree::default();
+        tree.names_rdma = true;
+        for (at, (bridge, class, id, names)) in devices {
+            let bridges: Vec<String> = ["host", "root", "up"].iter().map(|name| format!("{name}{}", bridge % 3)).collect();
+            let spot =
+                Spot { bridge: tree.bridge_at(&bridges[..usize::from(*bridge) / 2 + 1]), node: Some(u32::from(bridge % 3)) };
+            let address = PciAddress::new(0, u8::try_from(*at).unwrap(), 0, 0).unwrap();
+            let function = tree.functions.len();
+            tree.functions.push(Function::new(address, *class, *id, spot));
+            for name in names {
+                let rdma = Rdma { name: name.clone(), function: Some(function), spot, ports: Vec::new(), software: false };
+                tree.rdma.push(rdma);
+            }
+        }
+        tree
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_the_source_changes_nothing((devices, shuffled) in proptest::collection::vec(device(), 0..12).prop_flat_map(|devices| {
+            let devices: Vec<_> = devices.into_iter().enumerate().collect();
+            (Just(devices.clone()), Just(devices).prop_shuffle())
+        })) {
+            prop_assert_eq!(machine(tree(&devices)).unwrap(), machine(tree(&shuffled)).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_stated_speed_is_kept_and_one_that_is_not_is_inferred_and_noted() {
+        let mut tree = tree(&[
+            (1, (0, 0x0200, Some((0x1d0f, 0xefa2)), vec!["efa".to_owned()])),
+            (2, (0, 0x0207, Some((0x15b3, 0x1021)), vec!["mlx5_0".to_owned()])),
+        ]);
+        let speeds = |tree: Tree| {
+            let machine = machine(tree).unwrap();
+            (machine.rails.iter().map(|rail| rail.mbps).collect::<Vec<_>>(), machine.notes)
+        };
+        tree.rdma[1].ports =
+            vec![Port { state: RailState::Up, mbps: Some(400_000) }, Port { state: RailState::Down, mbps: Some(800_000) }];
+        tree.functions[0].link_mbps = Some(126_031);
+        tree.functions[1].link_mbps = Some(504_123);
+        let (mbps, notes) = speeds(tree);
+        assert_eq!(
+            mbps,
+            [Some(126_031), Some(400_000)],
+            "a card is no faster than its link, and a port that is down is not used"
+        );
+        assert_eq!(
+            notes.iter().filter(|note| note.contains("speeds not stated")).collect::<Vec<_>>(),
+            ["speeds not stated, taken for the rated speed of an EFA card of their generation: efa"]
+        );
+    }
 }

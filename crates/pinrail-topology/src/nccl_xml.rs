@@ -90,7 +90,8 @@ fn net(tree: &mut Tree, devices: &mut BTreeMap<(Option<usize>, String), usize>, 
         return;
     }
     let at = *devices.entry((context.function, name.to_owned())).or_insert_with(|| {
-        let rdma = Rdma { name: name.to_owned(), function: context.function, spot: context.spot, ports: Vec::new() };
+        let rdma =
+            Rdma { name: name.to_owned(), function: context.function, spot: context.spot, ports: Vec::new(), software: false };
         tree.rdma.push(rdma);
         tree.rdma.len() - 1
     });

@@ -75,7 +75,7 @@ pub fn parsed_tree(bytes: &[u8]) {
                 let state = [pinrail_core::RailState::Up, pinrail_core::RailState::Down, pinrail_core::RailState::Unknown];
                 let port = Port { state: state[pick(3, c)], mbps: (c > 9).then_some(c.into()) };
                 let name = if a % 16 == 0 { String::new() } else { format!("mlx5_{}", a % 16) };
-                tree.rdma.push(Rdma { name, function, spot, ports: vec![port; pick(4, d)] });
+                tree.rdma.push(Rdma { name, function, spot, ports: vec![port; pick(4, d)], software: d & 128 > 0 });
             }
         }
         tree.names_rdma = d % 2 == 0;

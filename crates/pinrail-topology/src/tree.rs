@@ -69,6 +69,8 @@ pub(crate) struct Rdma {
     /// Where it is when it has no function.
     pub(crate) spot: Spot,
     pub(crate) ports: Vec<Port>,
+    /// Whether it is made of a network device instead of being one.
+    pub(crate) software: bool,
 }
 
 /// A port of an RDMA device.

@@ -23,15 +23,14 @@ pub enum ForkSafety {
 ///
 /// [`Verbs`]: crate::Verbs
 pub fn fork_init() -> Result<ForkSafety, OpenError> {
+    // SAFETY: no preconditions.
+    if unsafe { sys::ibv_is_fork_initialized() } == sys::IBV_FORK_UNNEEDED {
+        return Ok(ForkSafety::Kernel);
+    }
     // SAFETY: no preconditions: the library answers EINVAL when the call comes too late.
     match unsafe { sys::ibv_fork_init() } {
-        0 => {}
-        libc::EINVAL => return Err(OpenError::ForkInitTooLate),
-        errno => return Err(OpenError::Call { api: "ibv_fork_init", device: String::new(), errno }),
-    }
-    // SAFETY: no preconditions.
-    match unsafe { sys::ibv_is_fork_initialized() } {
-        sys::IBV_FORK_UNNEEDED => Ok(ForkSafety::Kernel),
-        _ => Ok(ForkSafety::Library),
+        0 => Ok(ForkSafety::Library),
+        libc::EINVAL => Err(OpenError::ForkInitTooLate),
+        errno => Err(OpenError::Call { api: "ibv_fork_init", device: String::new(), errno }),
     }
 }

@@ -1,9 +1,11 @@
 //! Two queue pairs of one rail, connected to each other: what a peer would do to its registrations, on one machine.
 
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use pinrail_core::{Cause, MoveError, errno_name};
+use pinrail_core::{Cause, Memory, MoveError, errno_name};
+use pinrail_memory::{Mapping, Pages};
 use rdma_sys as sys;
 use sys::ibv_qp_attr_mask as Mask;
 
@@ -68,7 +70,7 @@ impl Pair {
         match bytes {
             Bytes::In(from) => {
                 for piece in from.chunks(self.piece_max) {
-                    self.bounce.fill(piece);
+                    self.bounce.fill(piece)?;
                     self.operate(api, sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE, piece.len(), rkey, remote, deadline)?;
                     remote = remote.wrapping_add(piece.len() as u64);
                 }
@@ -76,7 +78,7 @@ impl Pair {
             Bytes::Out(into) => {
                 for piece in into.chunks_mut(self.piece_max) {
                     self.operate(api, sys::ibv_wr_opcode::IBV_WR_RDMA_READ, piece.len(), rkey, remote, deadline)?;
-                    self.bounce.drain(piece);
+                    self.bounce.drain(piece)?;
                     remote = remote.wrapping_add(piece.len() as u64);
                 }
             }
@@ -103,8 +105,8 @@ impl Pair {
         request.send_flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
         request.wr.rdma = sys::rdma_t { remote_addr: remote, rkey };
         let mut refused = std::ptr::null_mut();
-        // SAFETY: a connected queue pair; the request and its list live through the call. The bounce buffer stays
-        // allocated until its registration is gone, and is not touched until the request has completed.
+        // SAFETY: a connected queue pair; the request and its list live through the call. The buffer stays mapped until its
+        // registration is gone.
         let posted = ffi::status(unsafe { sys::ibv_post_send(self.source.0.as_ptr(), &raw mut request, &raw mut refused) });
         posted.map_err(|errno| failed(api, errno))?;
         loop {
@@ -138,6 +140,10 @@ fn failed(api: &'static str, errno: i32) -> MoveError {
         _ => Cause::Other { what: format!("the device says {} and nothing more", errno_name(errno)) },
     };
     MoveError::new(api, Some(errno), cause)
+}
+
+fn not_copied(why: std::io::Error) -> MoveError {
+    other("process_vm_readv", why.raw_os_error(), format!("bytes cannot be copied to and from a buffer of ours: {why}"))
 }
 
 fn other(api: &'static str, errno: Option<i32>, what: String) -> MoveError {
@@ -311,21 +317,16 @@ impl Drop for Qp {
 
 /// The local buffer, and its registration: the device reaches the one only by the other.
 struct Bounce {
-    bytes: NonNull<[u8]>,
+    memory: ManuallyDrop<Memory>,
     mr: NonNull<sys::ibv_mr>,
 }
 
 impl Bounce {
     fn new(domain: &Domain) -> Result<Bounce, MoveError> {
-        let bytes = NonNull::from(Box::leak(vec![0u8; BOUNCE].into_boxed_slice()));
-        match domain.register_local(bytes) {
-            Ok(mr) => Ok(Bounce { bytes, mr }),
-            Err(error) => {
-                // SAFETY: leaked from a box above, and registered nowhere.
-                drop(unsafe { Box::from_raw(bytes.as_ptr()) });
-                Err(error)
-            }
-        }
+        let mapping = Mapping::anonymous(BOUNCE as u64, Pages::Small, None)
+            .map_err(|why| other("mmap", None, format!("no memory to move bytes through: {why}")))?;
+        let memory = Memory::new(mapping);
+        Ok(Bounce { mr: domain.register_local(memory.extent())?, memory: ManuallyDrop::new(memory) })
     }
 
     /// The first bytes of it, as a request names them.
@@ -333,22 +334,15 @@ impl Bounce {
         assert!(len <= BOUNCE);
         // SAFETY: a live MR; its key never changes.
         let lkey = unsafe { self.mr.as_ref() }.lkey;
-        let length = u32::try_from(len).expect("the bounce buffer is small");
-        sys::ibv_sge { addr: self.bytes.cast::<u8>().expose_provenance().get() as u64, length, lkey }
+        sys::ibv_sge { addr: self.memory.extent().start(), length: u32::try_from(len).expect("the buffer is small"), lkey }
     }
 
-    /// Only while no request is under way.
-    fn fill(&self, from: &[u8]) {
-        assert!(from.len() <= BOUNCE);
-        // SAFETY: room for `BOUNCE` bytes; no request is under way, and nobody else has the allocation.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.bytes.as_ptr().cast(), from.len()) };
+    fn fill(&self, from: &[u8]) -> Result<(), MoveError> {
+        self.memory.write_at(0, from).map_err(not_copied)
     }
 
-    /// Only while no request is under way.
-    fn drain(&self, into: &mut [u8]) {
-        assert!(into.len() <= BOUNCE);
-        // SAFETY: as in `fill`.
-        unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr().cast(), into.as_mut_ptr(), into.len()) };
+    fn drain(&self, into: &mut [u8]) -> Result<(), MoveError> {
+        self.memory.read_at(0, into).map_err(not_copied)
     }
 }
 
@@ -356,8 +350,8 @@ impl Drop for Bounce {
     fn drop(&mut self) {
         // SAFETY: registered in `new`, deregistered once.
         if unsafe { sys::ibv_dereg_mr(self.mr.as_ptr()) } == 0 {
-            // SAFETY: leaked from a box in `new`, and out of the device's reach.
-            drop(unsafe { Box::from_raw(self.bytes.as_ptr()) });
+            // SAFETY: dropped once. Before, it would have been in the device's reach, and may have to stay there.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
         }
     }
 }

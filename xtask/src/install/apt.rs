@@ -10,13 +10,18 @@ pub(crate) fn has(package: &str) -> bool {
 
 /// Installs packages, or says what to type where that is not for us to do.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    install_from(&[], packages)
+}
+
+/// The same from other sources than the machine's own, which these options of apt-get name.
+pub(crate) fn install_from(source: &[String], packages: &[&str]) -> Result<()> {
     if !Line::new("apt-get --version").succeeds() {
         let names = packages.join(" ");
         return Err(format!("there is no apt-get here; install what Debian calls {names} by this machine's own means"));
     }
     // A second lock on the same door: with --yes apt-get refuses to downgrade, with --no-remove to remove.
-    let install = apt_get("install --yes --no-remove --no-install-recommends").words(packages.iter().copied());
-    let update = apt_get("update");
+    let install = apt_get("install --yes --no-remove --no-install-recommends").words(source).words(packages.iter().copied());
+    let update = apt_get("update").words(source);
     if Line::new("id -u").output()?.trim() != "0" {
         return Err(format!("only root may install packages; as root type\n  {update} && {install}\nthen try again"));
     }
@@ -29,7 +34,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
                 return Err(format!("`{update}` failed"));
             }
         }
-        match simulate(packages) {
+        match simulate(source, packages) {
             Ok(changes) => {
                 changes.take_nothing_away()?;
                 println!("$ {install}");
@@ -50,8 +55,8 @@ fn apt_get(words: &str) -> Line {
     line.variable("LC_ALL", "C").variable("DEBIAN_FRONTEND", "noninteractive")
 }
 
-fn simulate(packages: &[&str]) -> Result<Changes> {
-    let line = apt_get("install --simulate --no-install-recommends").words(packages.iter().copied());
+fn simulate(source: &[String], packages: &[&str]) -> Result<Changes> {
+    let line = apt_get("install --simulate --no-install-recommends").words(source).words(packages.iter().copied());
     let output = line.command().output().map_err(|why| line.not_started(&why))?;
     let said = String::from_utf8_lossy(&output.stdout);
     Changes::parse(&said)

@@ -59,13 +59,14 @@ pub(super) const OUTSIDE: &[(&str, &str)] = &[("xtask", XTASK), ("benches", "pin
 /// It depends on no crate of ours, so that it runs while they do not build.
 pub(super) const XTASK: &str = "xtask";
 
-/// What tests may lean on besides the lower layers: a backend runs the suite that is written for backends, and the suite
-/// is tested on the backend that every Linux has.
+/// What tests may lean on besides the lower layers: a backend runs the suite that is written for backends, the suite is
+/// tested on the backend that every Linux has, and the answers for machines of the field are those of the policies.
 pub(super) const FOR_TESTS: &[(&str, &str)] = &[
     ("pinrail-conformance", "pinrail-uring"),
     ("pinrail-uring", "pinrail-conformance"),
     ("pinrail-libfabric", "pinrail-conformance"),
     ("pinrail-verbs", "pinrail-conformance"),
+    ("pinrail-topology", "pinrail-policy"),
 ];
 
 pub(super) fn find(name: &str) -> Option<&'static Placed> {

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{folder, run, workspace};
 
-/// Lines that are not pasted, each with its reason: they build and run the whole project, this test among it.
-const NOT_PASTED: [&str; 1] = ["cargo xtask test"];
+/// Lines that are not pasted, because they build and run the whole project, this test among it.
+const NOT_PASTED: [&str; 2] = ["cargo xtask bench", "cargo xtask test"];
 
 /// README.md, this crate's own, and every Markdown file below docs/.
 fn documents(root: &Path) -> Vec<PathBuf> {

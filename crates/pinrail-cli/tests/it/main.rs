@@ -11,3 +11,4 @@ mod plan;
 mod register;
 mod signals;
 mod support;
+mod topo;

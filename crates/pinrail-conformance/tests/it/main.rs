@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod fake;
+mod suite;
 mod support;
 mod verify;

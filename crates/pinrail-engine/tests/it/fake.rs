@@ -161,7 +161,7 @@ impl Registrar for Fake {
         match Fake::fault(&mut books.register_faults, task) {
             Some(Fault::Panics) => {
                 drop(books);
-                panic!("a planted panic");
+                planted_panic()
             }
             Some(Fault::Fails(cause, _)) => Err(RegisterError::new("fake_register", Some(12), cause)),
             Some(Fault::Lies) => unreachable!("for deregistrations only"),
@@ -182,7 +182,7 @@ impl Registrar for Fake {
         match Fake::fault(&mut books.deregister_faults, task) {
             Some(Fault::Panics) => {
                 drop(books);
-                panic!("a planted panic");
+                planted_panic()
             }
             Some(Fault::Lies) => return Ok(()),
             Some(Fault::Fails(cause, _)) => return Err(DeregisterError::new("fake_deregister", Some(16), cause)),
@@ -196,17 +196,27 @@ impl Registrar for Fake {
     }
 }
 
-/// Preparation that counts, and fails for slices that begin at the addresses it is told.
+/// A panic without a message on standard error: thousands are planted.
+pub(crate) fn planted_panic() -> ! {
+    std::panic::resume_unwind(Box::new("a planted panic"))
+}
+
+/// Preparation that counts, and fails or panics for slices that begin at the addresses it is told.
 #[derive(Default)]
 pub(crate) struct Slices {
     pub(crate) done: AtomicU64,
     pub(crate) fail_at: Mutex<BTreeSet<u64>>,
+    pub(crate) panic_at: Mutex<BTreeSet<u64>>,
 }
 
 impl Prepare for Slices {
     fn prepare(&self, step: &PrepareStep<'_>) -> Result<Prepared, PrepareError> {
         let PrepareStep::Populate { memory, range, .. } = step else { return Ok(Prepared::Skipped) };
-        if self.fail_at.lock().unwrap().contains(&(memory.extent().start() + range.start)) {
+        let address = memory.extent().start() + range.start;
+        if self.panic_at.lock().unwrap().contains(&address) {
+            planted_panic();
+        }
+        if self.fail_at.lock().unwrap().contains(&address) {
             return Err(PrepareError::new("fake_prepare", Some(14), Cause::Unmapped { address: 0 }));
         }
         self.done.fetch_add(1, Ordering::Relaxed);

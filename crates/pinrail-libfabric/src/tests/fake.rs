@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 
 use libfabric_sys::bindgen as fi;
+use pinrail_core::{Access, Extent};
+use pinrail_memory::Maps;
 
 use crate::domain::Domain;
 use crate::ffi::{Fid, Owned, native};
@@ -41,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) calls: u64,
     /// Registrations, counted from 1, that fail, and how.
     pub(crate) fail: BTreeMap<u64, i32>,
+    /// True to look at the memory, as a provider does that pins it.
+    pub(crate) pins: bool,
     /// What the next closings of registrations answer; success when empty.
     pub(crate) close: VecDeque<i32>,
     /// What the next bindings answer; success when empty.
@@ -384,6 +388,12 @@ impl FakeDomain {
         let iov = unsafe { (&raw const *attr).cast::<*const libc::iovec>().read() };
         // SAFETY: one element, valid during the call.
         let iov = unsafe { iov.read() };
+        let extent = Extent::new(iov.iov_base.expose_provenance() as u64, iov.iov_len as u64).unwrap();
+        let written = attr.access & u64::from(fi::FI_REMOTE_WRITE | fi::FI_RECV | fi::FI_READ) != 0;
+        let access = if written { Access::LOCAL_WRITE } else { Access::REMOTE_READ };
+        if inner.pins && Maps::read().unwrap().check(extent, access).is_err() {
+            return -libc::EFAULT;
+        }
         let key = if inner.needs(fi::FI_MR_PROV_KEY | fi::FI_MR_RAW) {
             inner.provider_keys += 1;
             inner.provider_keys

@@ -1,17 +1,14 @@
 //! Failures of the provider: told as they are, and nothing left behind.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use libfabric_sys::bindgen as fi;
-use pinrail_core::{Access, Cause, Chunk, ErrorKind, Extent, Memory, RailId, Registrar, Source};
-use pinrail_memory::{Mapping, Pages};
+use pinrail_core::{Access, Cause, Chunk, ErrorKind, RailId, Registrar, Source};
 
 use super::fake::Fake;
 use super::modes::chunk;
-use super::pages::pages;
-use crate::ffi::native;
+use super::pages::{pages, with_hole};
 
 const RAIL: RailId = RailId(0);
 
@@ -40,19 +37,13 @@ fn a_failure_carries_call_errno_and_cause_and_is_not_retried() {
 fn what_is_wrong_with_the_memory_is_looked_up_after_a_refusal() {
     let fake = Fake::new(0);
     let fabric = fake.registrar();
-    let mapping = Mapping::anonymous(4096, Pages::Small, None).unwrap();
-    // What lies beyond a mapping is a page that nobody may touch.
-    let beyond = Extent::new(mapping.extent().start(), 8192).unwrap();
-    let start = NonNull::new(std::ptr::with_exposed_provenance_mut(native(beyond.start()))).unwrap();
-    // SAFETY: not what the function asks for, and therefore nobody may move bytes through it: the fake refuses it.
-    let memory = unsafe { Memory::from_raw(start, beyond.len()) }.unwrap();
-    let chunk = Chunk { memory: &memory, range: 0..8192, access: Access::FULL, source: &Source::Address };
-    for errno in [libc::EFAULT, libc::EINVAL] {
-        let next = fake.inner().calls + 1;
-        fake.inner().fail.insert(next, errno);
+    let (memory, hole) = with_hole();
+    let chunk = Chunk { memory: &memory, range: 0..memory.len(), access: Access::FULL, source: &Source::Address };
+    for (call, errno) in [(1, libc::EFAULT), (2, libc::EINVAL)] {
+        fake.inner().fail.insert(call, errno);
         let error = fabric.register(RAIL, &chunk).unwrap_err();
-        let Cause::Protection { address, .. } = error.cause else { panic!("{error}") };
-        assert_eq!((error.errno, address), (Some(errno), mapping.extent().end()), "{errno}");
+        let expected = Cause::Unmapped { address: memory.extent().start() + hole };
+        assert_eq!((error.errno, error.cause), (Some(errno), expected));
     }
     let fine = pages(3 * 4096);
     fake.inner().fail.insert(3, libc::EFAULT);

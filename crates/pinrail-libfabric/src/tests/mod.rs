@@ -1,7 +1,7 @@
-//! What needs the inside of the crate: a libfabric of our own, at the level of its tables of operations, that does what
-//! no provider on an ordinary machine does; and remote keys that no caller could name.
+//! A libfabric of our own, at the level of its tables of operations, that does what no provider on an ordinary machine
+//! does.
 
-mod enforcement;
+mod conformance;
 mod fake;
 mod faults;
 mod modes;

@@ -9,7 +9,9 @@ use pinrail_core::{Access, Cause, Chunk, Memory, RailId, Registrar, Source};
 
 use super::fake::Fake;
 use super::pages::pages;
+use crate::deadline::Deadline;
 use crate::info::MR_MODE;
+use crate::pair::{Bytes, Pair};
 use crate::{Libfabric, OpenError};
 
 const WAIT: Duration = Duration::from_secs(5);
@@ -131,12 +133,17 @@ fn access_that_was_not_asked_for_is_not_granted() {
     let fake = Fake::new(fi::FI_MR_VIRT_ADDR);
     let fabric = fake.registrar();
     let memory = pages(3 * 4096);
-    let chunk = Chunk { access: Access::REMOTE_READ, ..chunk(&memory) };
-    let mut mr = fabric.register(RailId(0), &chunk).unwrap();
+    let mut mr = fabric.register(RailId(0), &Chunk { access: Access::REMOTE_READ, ..chunk(&memory) }).unwrap();
     let mover = fabric.mover().unwrap();
     let error = mover.write(&mr, 0, b"no", WAIT).unwrap_err();
+    assert!(matches!(error.cause, Cause::Access { .. }), "{error}");
+    // And the provider was not told more than that.
+    let domain = &fabric.domains[0];
+    let mut pair = Pair::open(domain, &Deadline::after(WAIT)).unwrap();
+    let (base, key) = (memory.extent().start() + 100, mr.keys().remote.clone());
+    let error = pair.transfer(domain, base, &key, base, Bytes::In(b"no"), &Deadline::after(WAIT)).unwrap_err();
     assert_eq!((error.api, error.errno), ("fi_write", Some(libc::EACCES)));
-    // The endpoints were given up after the failure; new ones serve the next transfer.
+    drop(pair);
     mover.read(&mr, 0, &mut [0; 2], WAIT).unwrap();
     fabric.deregister(&mut mr).unwrap();
 }

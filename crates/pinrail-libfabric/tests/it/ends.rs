@@ -1,8 +1,11 @@
 //! Two endpoints of the caller's own making on one domain: what an application has before it meets Pinrail.
 
 use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
+use pinrail_core::{Cause, MoveError};
+use pinrail_libfabric::Handles;
 use pinrail_libfabric::sys::bindgen as fi;
 
 /// A fabric and a domain that the test opened.
@@ -12,11 +15,16 @@ pub(crate) struct Opened {
     pub(crate) domain: *mut fi::fid_domain,
 }
 
-/// Two endpoints, the first of which can reach the second.
+/// Two endpoints, the first of which reaches the second.
 pub(crate) struct Ends {
     near: End,
     far: End,
     peer: fi::fi_addr_t,
+    /// Where connected endpoints report.
+    events: *mut fi::fid_eq,
+    domain: *mut fi::fid_domain,
+    /// True where local buffers have to be registered (FI_MR_LOCAL).
+    local: bool,
 }
 
 struct End {
@@ -25,16 +33,28 @@ struct End {
     av: *mut fi::fid_av,
 }
 
-/// How a transfer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Completed,
-    Refused(i32),
-    Never,
+/// What a transfer names at the far end.
+#[derive(Clone, Copy)]
+pub(crate) struct Remote {
+    pub(crate) at: u64,
+    pub(crate) key: u64,
+}
+
+/// A local buffer, which is the provider's until the endpoints are closed.
+struct Local<'b> {
+    bytes: &'b mut [u8],
+    mr: *mut fi::fid_mr,
 }
 
 fn ok(api: &str, returned: i32) {
     assert_eq!(returned, 0, "{api}");
+}
+
+fn close(fid: *mut fi::fid) {
+    if !fid.is_null() {
+        // SAFETY: an open object of this module, closed once.
+        ok("fi_close", unsafe { fi::fi_close(fid) });
+    }
 }
 
 impl Opened {
@@ -53,11 +73,12 @@ impl Opened {
         unsafe { (*hints.fabric_attr).prov_name = name };
         // SAFETY: as above.
         unsafe { (*hints.domain_attr).threading = fi::fi_threading_FI_THREAD_SAFE };
+        let modes = fi::FI_MR_VIRT_ADDR | fi::FI_MR_PROV_KEY | fi::FI_MR_ALLOCATED | fi::FI_MR_LOCAL;
         // SAFETY: as above.
-        unsafe { (*hints.domain_attr).mr_mode = (fi::FI_MR_VIRT_ADDR | fi::FI_MR_PROV_KEY | fi::FI_MR_LOCAL).cast_signed() };
+        unsafe { (*hints.domain_attr).mr_mode = modes.cast_signed() };
         // SAFETY: as above.
         unsafe { (*hints.tx_attr).op_flags = u64::from(fi::FI_DELIVERY_COMPLETE) };
-        let mut opened = Opened { info: std::ptr::null_mut(), fabric: std::ptr::null_mut(), domain: std::ptr::null_mut() };
+        let mut opened = Opened { info: null_mut(), fabric: null_mut(), domain: null_mut() };
         let version = fi::FI_MAJOR_VERSION << 16 | fi::FI_MINOR_VERSION;
         let null = std::ptr::null();
         // SAFETY: a complete entry; valid for one result.
@@ -67,124 +88,255 @@ impl Opened {
         // SAFETY: an entry of the list.
         let attr = unsafe { (*opened.info).fabric_attr };
         // SAFETY: the entry's attributes; valid for one result.
-        ok("fi_fabric", unsafe { fi::fi_fabric(attr, &raw mut opened.fabric, std::ptr::null_mut()) });
+        ok("fi_fabric", unsafe { fi::fi_fabric(attr, &raw mut opened.fabric, null_mut()) });
         // SAFETY: fabric and entry belong together; valid for one result.
-        let returned = unsafe { fi::fi_domain(opened.fabric, opened.info, &raw mut opened.domain, std::ptr::null_mut()) };
+        let returned = unsafe { fi::fi_domain(opened.fabric, opened.info, &raw mut opened.domain, null_mut()) };
         ok("fi_domain", returned);
         opened
     }
 
-    /// Closes the domain; what `fi_close` says.
-    pub(crate) fn close_domain(&self) -> i32 {
-        // SAFETY: open, and nobody uses it any more if this succeeds.
-        unsafe { fi::fi_close(self.domain.cast()) }
+    pub(crate) fn handles(&self) -> Handles {
+        Handles { info: self.info, domain: self.domain, fabric: Some(self.fabric) }
     }
 
-    /// After the domain.
-    pub(crate) fn close_fabric(self) {
-        // SAFETY: open, closed once.
-        ok("fi_close", unsafe { fi::fi_close(self.fabric.cast()) });
+    /// Closes the domain, which only succeeds when nobody has left anything on it, and the fabric.
+    pub(crate) fn close(self) {
+        close(self.domain.cast());
+        close(self.fabric.cast());
         // SAFETY: no longer used.
         unsafe { fi::fi_freeinfo(self.info) };
     }
 }
 
 impl Ends {
-    pub(crate) fn on(domain: *mut fi::fid_domain, info: *const fi::fi_info) -> Ends {
-        let (near, far) = (End::on(domain, info), End::on(domain, info));
-        let mut name = [0u8; 512];
-        let mut len = name.len();
-        // SAFETY: an enabled endpoint; the buffer has the room it says.
-        ok("fi_getname", unsafe { fi::fi_getname(far.ep.cast(), name.as_mut_ptr().cast(), &raw mut len) });
+    pub(crate) fn on(handles: Handles) -> Ends {
+        let Handles { info, domain, .. } = handles;
+        // SAFETY: the entry the domain was opened from.
+        let entry = unsafe { info.as_ref() }.expect("an entry");
+        // SAFETY: part of the entry.
+        let msg = unsafe { (*entry.ep_attr).type_ } == fi::fi_ep_type_FI_EP_MSG;
+        // SAFETY: part of the entry.
+        let local = unsafe { (*entry.domain_attr).mr_mode }.cast_unsigned() & fi::FI_MR_LOCAL != 0;
+        if msg {
+            let (near, far, events) = connected(&handles);
+            return Ends { near, far, peer: 0, events, domain, local };
+        }
+        let (near, far) = (End::unconnected(domain, info), End::unconnected(domain, info));
+        let name = name_of(far.ep.cast());
         let mut peer = 0;
         // SAFETY: an address of the provider's own; valid for one result.
-        let inserted = unsafe { fi::fi_av_insert(near.av, name.as_ptr().cast(), 1, &raw mut peer, 0, std::ptr::null_mut()) };
+        let inserted = unsafe { fi::fi_av_insert(near.av, name.as_ptr().cast(), 1, &raw mut peer, 0, null_mut()) };
         assert_eq!(inserted, 1);
-        Ends { near, far, peer }
+        Ends { near, far, peer, events: null_mut(), domain, local }
     }
 
-    /// Writes `bytes` to the far end's memory: `at` and `key` are the remote ones.
+    /// Writes to the far end's memory, and closes the endpoints: one that has met a bad key is good for nothing more.
+    pub(crate) fn write(self, from: &[u8], to: Remote, wait: Duration) -> Result<(), MoveError> {
+        let mut bytes = from.to_vec();
+        let local = self.local(&mut bytes);
+        let (ep, desc) = (self.near.ep, local.desc());
+        let done = self.operate("fi_write", wait, || {
+            let buffer = local.bytes.as_ptr().cast();
+            // SAFETY: an enabled endpoint; the buffer is not touched until the endpoint is closed.
+            unsafe { fi::fi_write(ep, buffer, from.len(), desc, self.peer, to.at, to.key, null_mut()) }
+        });
+        self.close();
+        local.close();
+        done
+    }
+
+    /// Reads likewise.
+    pub(crate) fn read(self, into: &mut [u8], from: Remote, wait: Duration) -> Result<(), MoveError> {
+        let mut bytes = into.to_vec();
+        let local = self.local(&mut bytes);
+        let (ep, desc, buffer) = (self.near.ep, local.desc(), local.bytes.as_mut_ptr().cast());
+        let len = into.len();
+        let done = self.operate("fi_read", wait, || {
+            // SAFETY: an enabled endpoint; the buffer is not touched until the endpoint is closed.
+            unsafe { fi::fi_read(ep, buffer, len, desc, self.peer, from.at, from.key, null_mut()) }
+        });
+        self.close();
+        local.close();
+        into.copy_from_slice(&bytes);
+        done
+    }
+
+    fn local<'b>(&self, bytes: &'b mut [u8]) -> Local<'b> {
+        let mut mr = null_mut();
+        if self.local {
+            let access = u64::from(fi::FI_READ | fi::FI_WRITE);
+            let buffer = bytes.as_ptr().cast();
+            // SAFETY: an open domain and bytes that stay where they are until the registration is closed.
+            let returned = unsafe { fi::fi_mr_reg(self.domain, buffer, bytes.len(), access, 0, 77, 0, &raw mut mr, null_mut()) };
+            ok("fi_mr_reg", returned);
+        }
+        Local { bytes, mr }
+    }
+
     #[allow(clippy::disallowed_methods, reason = "a test waits for so long and no longer")]
-    pub(crate) fn write(&self, bytes: &'static [u8], at: u64, key: u64, wait: Duration) -> Ended {
+    fn operate(&self, api: &'static str, wait: Duration, post: impl Fn() -> isize) -> Result<(), MoveError> {
         let started = Instant::now();
-        let (ep, context) = (self.near.ep, std::ptr::null_mut::<c_void>());
+        let over = || {
+            let waited_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            let timeout = Err(MoveError::new(api, None, Cause::Timeout { waited_ms }));
+            if started.elapsed() > wait { timeout } else { Ok(()) }
+        };
+        let refused = |errno: i32| MoveError::new(api, Some(errno), Cause::Other { what: "refused".to_owned() });
         loop {
-            // SAFETY: an enabled endpoint; the bytes are static, so that they outlive an operation that never ends.
-            let posted = unsafe {
-                fi::fi_write(ep, bytes.as_ptr().cast(), bytes.len(), context, self.peer, at, key, std::ptr::null_mut())
-            };
-            match posted {
+            match i32::try_from(-post()).unwrap() {
                 0 => break,
-                again if again == -(libc::EAGAIN as isize) => self.progress(),
-                refused => return Ended::Refused(i32::try_from(-refused).unwrap()),
-            };
-            if started.elapsed() > wait {
-                return Ended::Never;
+                libc::EAGAIN => assert_eq!(self.completion(), None),
+                errno => return Err(refused(errno)),
             }
+            over()?;
         }
         loop {
-            if let Some(ended) = self.progress() {
-                return ended;
-            }
-            if started.elapsed() > wait {
-                return Ended::Never;
+            match self.completion() {
+                Some(0) => return Ok(()),
+                Some(errno) => return Err(refused(errno)),
+                None => over()?,
             }
             std::thread::yield_now();
         }
     }
 
-    fn progress(&self) -> Option<Ended> {
+    /// The errno of the operation that has ended, 0 for a success.
+    fn completion(&self) -> Option<i32> {
         self.far.completion();
         self.near.completion()
     }
 
-    pub(crate) fn close(self) {
+    pub(crate) fn close(&self) {
         self.near.close();
         self.far.close();
+        close(self.events.cast());
+    }
+}
+
+impl Local<'_> {
+    fn desc(&self) -> *mut c_void {
+        if self.mr.is_null() {
+            return null_mut();
+        }
+        // SAFETY: open.
+        unsafe { fi::fi_mr_desc(self.mr) }
+    }
+
+    fn close(&self) {
+        close(self.mr.cast());
+    }
+}
+
+fn name_of(fid: *mut fi::fid) -> Vec<u8> {
+    let mut name = vec![0u8; 512];
+    let mut len = name.len();
+    // SAFETY: an open endpoint; the buffer has the room it says.
+    ok("fi_getname", unsafe { fi::fi_getname(fid, name.as_mut_ptr().cast(), &raw mut len) });
+    name.truncate(len);
+    name
+}
+
+/// Two connected endpoints, and the queue they report to.
+fn connected(handles: &Handles) -> (End, End, *mut fi::fid_eq) {
+    let Handles { info, domain, fabric } = *handles;
+    let fabric = fabric.expect("a fabric of ours");
+    let mut attr = fi::fi_eq_attr { wait_obj: fi::fi_wait_obj_FI_WAIT_NONE, ..Default::default() };
+    let (mut events, mut listener) = (null_mut(), null_mut());
+    // SAFETY: an open fabric, valid attributes and results.
+    ok("fi_eq_open", unsafe { fi::fi_eq_open(fabric, &raw mut attr, &raw mut events, null_mut()) });
+    // SAFETY: an open fabric and its entry.
+    ok("fi_passive_ep", unsafe { fi::fi_passive_ep(fabric, info.cast_mut(), &raw mut listener, null_mut()) });
+    // SAFETY: objects of one fabric.
+    ok("fi_pep_bind", unsafe { fi::fi_pep_bind(listener, events.cast(), 0) });
+    // SAFETY: bound.
+    ok("fi_listen", unsafe { fi::fi_listen(listener) });
+    let name = name_of(listener.cast());
+    let near = End::connecting(domain, info, events);
+    // SAFETY: an enabled endpoint, an address of the provider's own.
+    ok("fi_connect", unsafe { fi::fi_connect(near.ep, name.as_ptr().cast(), std::ptr::null(), 0) });
+    let request = event(events, fi::FI_CONNREQ, &[&near]);
+    let far = End::connecting(domain, request, events);
+    // SAFETY: the request's entry is ours, and no longer needed.
+    unsafe { fi::fi_freeinfo(request) };
+    // SAFETY: an endpoint made for the request.
+    ok("fi_accept", unsafe { fi::fi_accept(far.ep, std::ptr::null(), 0) });
+    for _ in 0..2 {
+        event(events, fi::FI_CONNECTED, &[&near, &far]);
+    }
+    close(listener.cast());
+    (near, far, events)
+}
+
+/// Waits for an event of that kind.
+fn event(events: *mut fi::fid_eq, wanted: u32, ends: &[&End]) -> *mut fi::fi_info {
+    loop {
+        let (mut kind, mut entry) = (0, fi::fi_eq_cm_entry::default());
+        let size = size_of::<fi::fi_eq_cm_entry>();
+        // SAFETY: an open queue; valid for one result of that size.
+        let read = unsafe { fi::fi_eq_read(events, &raw mut kind, (&raw mut entry).cast(), size, 0) };
+        match read {
+            _ if read > 0 && kind == wanted => return entry.info,
+            _ if read == -(libc::EAGAIN as isize) => assert!(ends.iter().all(|end| end.completion().is_none())),
+            _ => panic!("event {kind} ({read}) in the place of {wanted}"),
+        }
+        std::thread::yield_now();
     }
 }
 
 impl End {
-    fn on(domain: *mut fi::fid_domain, info: *const fi::fi_info) -> End {
-        let null = std::ptr::null_mut::<c_void>();
-        let mut end = End { ep: null.cast(), cq: null.cast(), av: null.cast() };
-        let mut queue = fi::fi_cq_attr { size: 16, format: fi::fi_cq_format_FI_CQ_FORMAT_CONTEXT, ..Default::default() };
-        // SAFETY: an open domain, valid attributes and results.
-        ok("fi_cq_open", unsafe { fi::fi_cq_open(domain, &raw mut queue, &raw mut end.cq, null) });
+    fn unconnected(domain: *mut fi::fid_domain, info: *const fi::fi_info) -> End {
+        let mut end = End::new(domain, info);
         let mut addresses = fi::fi_av_attr { type_: fi::fi_av_type_FI_AV_TABLE, count: 4, ..Default::default() };
-        // SAFETY: as above.
-        ok("fi_av_open", unsafe { fi::fi_av_open(domain, &raw mut addresses, &raw mut end.av, null) });
-        // SAFETY: an open domain and the entry it was opened from.
-        ok("fi_endpoint", unsafe { fi::fi_endpoint(domain, info.cast_mut(), &raw mut end.ep, null) });
-        let both = u64::from(fi::FI_TRANSMIT | fi::FI_RECV);
+        // SAFETY: an open domain, valid attributes and results.
+        ok("fi_av_open", unsafe { fi::fi_av_open(domain, &raw mut addresses, &raw mut end.av, null_mut()) });
         // SAFETY: objects of one domain.
-        ok("fi_ep_bind", unsafe { fi::fi_ep_bind(end.ep, end.cq.cast(), both) });
-        // SAFETY: as above.
         ok("fi_ep_bind", unsafe { fi::fi_ep_bind(end.ep, end.av.cast(), 0) });
         // SAFETY: bound to all it needs.
         ok("fi_enable", unsafe { fi::fi_enable(end.ep) });
         end
     }
 
-    fn completion(&self) -> Option<Ended> {
+    fn connecting(domain: *mut fi::fid_domain, info: *const fi::fi_info, events: *mut fi::fid_eq) -> End {
+        let end = End::new(domain, info);
+        // SAFETY: objects of one fabric.
+        ok("fi_ep_bind", unsafe { fi::fi_ep_bind(end.ep, events.cast(), 0) });
+        // SAFETY: bound to all it needs.
+        ok("fi_enable", unsafe { fi::fi_enable(end.ep) });
+        end
+    }
+
+    fn new(domain: *mut fi::fid_domain, info: *const fi::fi_info) -> End {
+        let mut end = End { ep: null_mut(), cq: null_mut(), av: null_mut() };
+        let mut queue = fi::fi_cq_attr { size: 16, format: fi::fi_cq_format_FI_CQ_FORMAT_CONTEXT, ..Default::default() };
+        // SAFETY: an open domain, valid attributes and results.
+        ok("fi_cq_open", unsafe { fi::fi_cq_open(domain, &raw mut queue, &raw mut end.cq, null_mut()) });
+        // SAFETY: an open domain and an entry of it.
+        ok("fi_endpoint", unsafe { fi::fi_endpoint(domain, info.cast_mut(), &raw mut end.ep, null_mut()) });
+        let both = u64::from(fi::FI_TRANSMIT | fi::FI_RECV);
+        // SAFETY: objects of one domain.
+        ok("fi_ep_bind", unsafe { fi::fi_ep_bind(end.ep, end.cq.cast(), both) });
+        end
+    }
+
+    fn completion(&self) -> Option<i32> {
         let mut entry = fi::fi_cq_entry::default();
         // SAFETY: an open queue of this format, room for one entry.
         match unsafe { fi::fi_cq_read(self.cq, (&raw mut entry).cast(), 1) } {
-            1 => Some(Ended::Completed),
+            1 => Some(0),
             again if again == -(libc::EAGAIN as isize) => None,
             _ => {
                 let mut error = fi::fi_cq_err_entry::default();
                 // SAFETY: an open queue, a valid entry.
                 unsafe { fi::fi_cq_readerr(self.cq, &raw mut error, 0) };
-                Some(Ended::Refused(error.err))
+                Some(error.err)
             }
         }
     }
 
-    fn close(self) {
-        for object in [self.ep.cast::<fi::fid>(), self.av.cast(), self.cq.cast()] {
-            // SAFETY: open, closed once, the endpoint before what it is bound to.
-            ok("fi_close", unsafe { fi::fi_close(object) });
-        }
+    /// The endpoint before what it is bound to.
+    fn close(&self) {
+        close(self.ep.cast());
+        close(self.av.cast());
+        close(self.cq.cast());
     }
 }

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod caller;
+mod conformance;
 mod ends;
+mod fixture;
 mod moving;
 #[path = "../../src/tests/pages.rs"]
 mod pages;

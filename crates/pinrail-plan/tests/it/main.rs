@@ -1,5 +1,7 @@
 //! Plans as a caller sees them.
 
+mod promises;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 

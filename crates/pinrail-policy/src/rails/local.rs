@@ -176,7 +176,8 @@ fn sort_by_preference(machine: &Machine, rails: &mut Vec<RailId>) {
 mod tests {
     use super::*;
     use crate::RailLocal;
-    use pinrail_core::{Memory, Place, Rail, RailState};
+    use crate::testing::strategies::{attachments, machines};
+    use pinrail_core::{Memory, Place, Rail};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -254,45 +255,9 @@ mod tests {
         assert_eq!((blind.rails.len(), blind.fallback.as_deref()), (2, Some("the machine lists no GPU")));
     }
 
-    /// A place in a tree of bridges: few branches at each level, so that devices meet at every level.
-    fn attachment() -> impl Strategy<Value = (Option<NodeId>, Vec<String>)> {
-        let branches = proptest::collection::vec(0u8..2, 0..6);
-        (0u32..3, branches, 0u8..8).prop_map(|(socket, branches, missing)| {
-            let mut name = format!("socket{socket}");
-            let bridges = branches.iter().map(|branch| {
-                name.push_str(&format!("/{branch}"));
-                name.clone()
-            });
-            let bridges = if missing == 1 { Vec::new() } else { bridges.collect() };
-            // All of the third socket, and some devices, hide their node.
-            ((socket < 2 && missing > 0).then_some(NodeId(socket)), bridges)
-        })
-    }
-
-    fn state() -> impl Strategy<Value = RailState> {
-        prop_oneof![4 => Just(RailState::Up), 1 => Just(RailState::Down), 2 => Just(RailState::Unknown)]
-    }
-
-    fn machine() -> impl Strategy<Value = Machine> {
-        let rail = (attachment(), state(), proptest::option::of(1u64..4), proptest::bool::weighted(0.8));
-        let rails = proptest::collection::vec(rail, 1..12).prop_map(|rails| {
-            let rail = |(at, ((node, bridges), state, mbps, has_pci)): (u8, _)| {
-                // Even numbers and the odd ones after them are two ports of one device.
-                let pci = if has_pci { PciAddress::new(0, at / 2, 0, at % 2) } else { None };
-                Rail { node, bridges, state, mbps, pci, ..Rail::named(format!("rail{at}")) }
-            };
-            (0u8..).zip(rails).map(rail).collect()
-        });
-        let gpus = proptest::collection::vec(attachment(), 0..10).prop_map(|gpus| {
-            let gpu = |(at, (node, bridges)): (u8, _)| Gpu { pci: PciAddress::new(1, at, 0, 0).unwrap(), node, bridges };
-            (0u8..).zip(gpus).map(gpu).collect()
-        });
-        (rails, gpus).prop_map(|(rails, gpus)| Machine { rails, gpus, ..Machine::default() })
-    }
-
     proptest! {
         #[test]
-        fn every_gpu_has_a_rail_if_any_is_usable(machine in machine(), max in proptest::option::of(1u32..3)) {
+        fn every_gpu_has_a_rail_if_any_is_usable(machine in machines(), max in proptest::option::of(1u32..3)) {
             prop_assume!(machine.usable().next().is_some());
             for share in [Share::Fair, Share::All] {
                 let local = Local { share, max: max.and_then(NonZeroU32::new) };
@@ -309,7 +274,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_enumeration_changes_nothing((machine, rails, gpus) in machine().prop_flat_map(|machine| {
+        fn the_order_of_enumeration_changes_nothing((machine, rails, gpus) in machines().prop_flat_map(|machine| {
             let (rails, gpus) = (machine.rails.clone(), machine.gpus.clone());
             (Just(machine), Just(rails).prop_shuffle(), Just(gpus).prop_shuffle())
         })) {
@@ -328,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn shares_are_fair(machine in machine()) {
+        fn shares_are_fair(machine in machines()) {
             prop_assume!(machine.usable().next().is_some());
             // GPUs by what is nearest to each, which `share=all` answers.
             let mut ties: BTreeMap<(PathClass, BTreeSet<RailId>), Vec<Vec<RailId>>> = BTreeMap::new();
@@ -353,7 +318,7 @@ mod tests {
         }
 
         #[test]
-        fn a_far_rail_changes_no_near_answer(machine in machine(), (node, bridges) in attachment(), mbps in 0u64..9) {
+        fn a_far_rail_changes_no_near_answer(machine in machines(), (node, bridges) in attachments(), mbps in 0u64..9) {
             prop_assume!(machine.usable().next().is_some());
             let mut larger = machine.clone();
             larger.rails.push(Rail { node, bridges, mbps: Some(mbps), ..Rail::named("far") });

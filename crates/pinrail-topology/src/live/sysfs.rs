@@ -61,7 +61,7 @@ fn rdma(tree: &mut Tree, known: &mut BTreeMap<PciAddress, usize>, root: &Path, n
         Port { state: number.map_or(RailState::Unknown, |number| port_state(&number)), mbps: mbps.filter(|mbps| *mbps > 0) }
     };
     let ports = entries(&path.join("ports")).into_iter().map(port).collect();
-    Rdma { name, function, spot: Spot::default(), ports }
+    Rdma { name, function, spot: Spot::default(), ports, software: netdev.is_some() }
 }
 
 /// The network device that a software RDMA device is made of: soft-RoCE names it, others have an address on it.

@@ -93,14 +93,19 @@ fn refused(memory: &Memory) -> RegisterError {
     register(&uring, 0, memory, 0..memory.len()).unwrap_err()
 }
 
-#[test]
-fn a_hole_is_named_by_its_first_address() {
-    let _alone = alone();
+/// Five pages of which the third and the fourth are not mapped; one such memory at a time.
+pub(crate) fn with_hole() -> Memory {
     // Where no thread's stack or heap will be put into the hole.
     let start = map(AFAR, 5 * PAGE, RW, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE, None);
     assert_eq!(start, AFAR);
     unmap(start + 2 * PAGE, 2 * PAGE);
-    let memory = Memory::new(Pieces(Extent::new(start, 5 * PAGE).unwrap()));
+    Memory::new(Pieces(Extent::new(start, 5 * PAGE).unwrap()))
+}
+
+#[test]
+fn a_hole_is_named_by_its_first_address() {
+    let _alone = alone();
+    let memory = with_hole();
     let error = refused(&memory);
     assert_eq!(error.cause, Cause::Unmapped { address: memory.extent().start() + 2 * PAGE });
     assert_eq!((error.errno, error.diagnosis().kind), (Some(libc::EFAULT), ErrorKind::Unmapped));

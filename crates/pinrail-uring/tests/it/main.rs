@@ -5,6 +5,7 @@
 mod bytes;
 mod callers_ring;
 mod causes;
+mod conformance;
 mod limits;
 mod overlap;
 mod pins;
