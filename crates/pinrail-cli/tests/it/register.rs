@@ -105,7 +105,11 @@ fn every_state_and_kind_of_memory_can_be_registered() {
     );
     let (path, machine) = (path.to_str().unwrap(), machine.to_str().unwrap());
     let ran = register(&["--batch", path, "--machine", machine, "--policy", "rail-local", "--verify"]);
-    assert_eq!((&ran["tasks"], &ran["verified"]["mrs"]), (&json!(2), &json!(2)), "neighbours share one MR, and two rails are on node 0");
+    assert_eq!(
+        (&ran["tasks"], &ran["verified"]["mrs"]),
+        (&json!(2), &json!(2)),
+        "neighbours share one MR, and two rails are on node 0"
+    );
 }
 
 #[test]
