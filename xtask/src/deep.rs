@@ -94,9 +94,7 @@ fn tsan() -> Result<Vec<Line>> {
 
 /// 60 rounds of 10,000 registrations, on pages that are really pinned: 2 GB.
 fn soak() -> Vec<Line> {
-    vec![Line::new(
-        "cargo test --locked --release --package pinrail-uring --test it -- --ignored --exact --nocapture soak::sixty_rounds",
-    )]
+    vec![Line::new("cargo test --locked --package pinrail-engine --test it -- --ignored --exact --nocapture soak::sixty_rounds")]
 }
 
 /// Each target for some minutes. What it finds new stays below the target folder; `cargo fuzz cmin` takes over what is

@@ -40,7 +40,13 @@ fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec
         Step {
             name: "fuzz",
             work: if fuzz_exists {
-                Work::Lines(vec![Line::new("cargo nextest run --locked --manifest-path fuzz/Cargo.toml")])
+                let fuzz = |line| Line::new(line).words(["--manifest-path", "fuzz/Cargo.toml"]);
+                Work::Lines(vec![
+                    fuzz("cargo fmt --check"),
+                    // The programs need a C++ compiler; they are one line each.
+                    fuzz("cargo clippy --locked --lib --tests").words(["--", "--deny", "warnings"]),
+                    fuzz("cargo nextest run --locked"),
+                ])
             } else {
                 Work::Absent("fuzz/Cargo.toml")
             },
@@ -102,6 +108,6 @@ mod tests {
         let workspace = Workspace { root: "/tree".into(), target: "/tree/target".into(), packages: vec![package(&[])] };
         let fuzz = |exists| steps(&workspace, exists, false).pop().unwrap().work;
         assert!(matches!(fuzz(false), Work::Absent(_)));
-        assert!(matches!(fuzz(true), Work::Lines(lines) if lines.len() == 1));
+        assert!(matches!(fuzz(true), Work::Lines(lines) if lines.last().unwrap().to_string().contains("nextest")));
     }
 }

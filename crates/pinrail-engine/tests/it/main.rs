@@ -3,6 +3,8 @@
 mod fake;
 mod pairs;
 mod policies;
+mod real;
+mod soak;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
