@@ -4,6 +4,7 @@ mod fake;
 mod pairs;
 mod policies;
 mod real;
+mod reports;
 mod soak;
 
 use std::collections::BTreeSet;
