@@ -14,11 +14,9 @@ use std::process::ExitCode;
 use kernel::Kernel;
 use suite::{Built, SUITES};
 
+use crate::steps::SKIPPED;
 use crate::workspace::Workspace;
 use crate::{Result, clock, command::Line};
-
-/// The exit code that says "skipped", as automake and others have it.
-pub(crate) const SKIPPED: u8 = 77;
 
 /// The guest's second part, in its shared folder.
 const GUEST: &str = include_str!("../vm/guest");
@@ -95,7 +93,7 @@ pub(crate) fn run(workspace: &Workspace, asked: &Asked<'_>) -> Result<ExitCode> 
             } else {
                 // In the words of the test runner, so that it is counted with the others.
                 println!(
-                    "Summary [{took:>8.3}s] {0} tests run: {0} passed, 0 skipped (of the {0} of {1}, in a guest with {rails} rails)",
+                    "Summary [{took:>8.3}s] {0} tests run: {0} passed, 0 skipped (all {0} of {1}, in a guest with rails: {rails})",
                     suite.tests, suite.name
                 );
             }

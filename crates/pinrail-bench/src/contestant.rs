@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use pinrail_core::{Buffer, Kind, Machine, Prepare, Registrar, WorkerId};
+use pinrail_core::{Buffer, Kind, Machine, Mr, Prepare, Registrar, WorkerId};
 
 use crate::error::BenchError;
 
@@ -39,6 +39,9 @@ pub trait Ready: Send {
 pub trait Live: Send {
     /// How it was registered.
     fn ran(&self) -> Ran;
+
+    /// Every MR that is live: in the warm-up bytes are moved through each.
+    fn mrs(&mut self) -> Vec<&Mr>;
 
     /// Deregisters everything: this is timed by itself.
     ///

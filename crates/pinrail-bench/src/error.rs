@@ -1,5 +1,6 @@
 use std::io;
 
+use pinrail_conformance::VerifyError;
 use pinrail_core::batch::BatchError;
 use pinrail_core::{Cause, DeregisterError, Diagnosis, ErrorKind, PrepareError, RegisterError};
 use pinrail_engine::{Failure, StillRegistered};
@@ -78,6 +79,23 @@ pub enum BenchError {
         /// What the call reported.
         error: DeregisterError,
     },
+    /// Bytes moved through a registration did not arrive where they should.
+    #[error(transparent)]
+    Verify(Box<VerifyError>),
+    /// A process of several failed.
+    #[error("process {process}: {what}")]
+    Process {
+        /// The process, counted from 0.
+        process: u32,
+        /// What it said, or what became of it.
+        what: String,
+    },
+    /// Two runs that cannot be compared, or a document that is none.
+    #[error("{what}")]
+    Compare {
+        /// What is wrong.
+        what: String,
+    },
     /// What ran is not what was to be measured.
     #[error("refused: {what}")]
     Refused {
@@ -120,7 +138,9 @@ impl BenchError {
             }
             BenchError::ReferenceRegister { error, .. } => Diagnosis { message: self.to_string(), ..error.diagnosis() },
             BenchError::ReferenceDeregister { error, .. } => Diagnosis { message: self.to_string(), ..error.diagnosis() },
-            BenchError::Refused { .. } => of(ErrorKind::Backend),
+            BenchError::Verify(error) => error.diagnosis(),
+            BenchError::Process { .. } | BenchError::Refused { .. } => of(ErrorKind::Backend),
+            BenchError::Compare { .. } => of(ErrorKind::Usage),
             BenchError::Cancelled => of(ErrorKind::Cancelled),
             BenchError::Host(error) => Diagnosis { errno: error.raw_os_error(), ..of(ErrorKind::Io) },
         }

@@ -190,6 +190,10 @@ impl Live for Registered {
         Ran { threads: self.threads, peak_in_flight: None, dispatched: Vec::new() }
     }
 
+    fn mrs(&mut self) -> Vec<&Mr> {
+        self.mrs.iter_mut().filter_map(|mr| mr.get_mut().unwrap_or_else(PoisonError::into_inner).as_ref()).collect()
+    }
+
     fn deregister(self: Box<Self>) -> Result<Undone, BenchError> {
         let reference = self.prepared.reference.to_string();
         let threads = self.undo().map_err(|error| BenchError::ReferenceDeregister { reference, error })?;

@@ -3,9 +3,10 @@ use serde_json::Value;
 
 use crate::check::Check;
 use crate::environment::Environment;
+use crate::processes::Skew;
 use crate::record::Record;
 use crate::spec::MemoryState;
-use crate::trial::Trial;
+use crate::trial::{Moved, Trial};
 
 /// The version of the document that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
@@ -41,6 +42,8 @@ pub struct Results {
     pub confidence: f64,
     /// Processes that registered at once.
     pub processes: u32,
+    /// What the first of them did otherwise.
+    pub skew: Option<Skew>,
     /// The variants of each block, in the order in which they were tried.
     pub schedule: Vec<Vec<usize>>,
     /// Seconds of the fixed task before each trial.
@@ -113,12 +116,17 @@ pub struct VariantResults {
     pub peak_in_flight: u32,
     /// Registrations of a process.
     pub tasks: u64,
-    /// Median seconds inside the calls of registrations, added up over a process.
+    /// Seconds inside the call of a registration, on average; the median of all trials and processes.
     pub service_s: f64,
-    /// Median seconds that registrations waited for their turn, added up over a process.
+    /// Seconds that a registration waited for its turn once it could have begun, likewise.
     pub wait_s: f64,
     /// Each rail's share, in a process.
     pub load: Vec<LoadResults>,
+    /// By process, medians of its own.
+    pub processes: Vec<ProcessResults>,
+    /// What was moved through the registrations of the warm-up, at both ends and across every seam; null where the backend
+    /// cannot move bytes by itself.
+    pub verified: Option<Moved>,
     /// `total_s` of each trial, in the order of blocks.
     pub samples: Vec<f64>,
     /// Which of these lie far outside (three times the distance between the quartiles). They are kept.
@@ -127,6 +135,19 @@ pub struct VariantResults {
     pub raw: Vec<Vec<Trial>>,
     /// The steps of the last trial, by process.
     pub record: Vec<Record>,
+}
+
+/// Medians of one process's own, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessResults {
+    /// From the first registration's call to the last return.
+    pub register_s: f64,
+    /// From the start of preparation to the moment every key is usable.
+    pub total_s: f64,
+    /// All of deregistration.
+    pub deregister_s: f64,
+    /// CPU while it registered.
+    pub cpu_s: f64,
 }
 
 /// What one rail did in a trial of one process.

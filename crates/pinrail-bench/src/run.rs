@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use pinrail_core::batch::Layout;
-use pinrail_core::{Machine, PinsCounted};
+use pinrail_core::{Identity, Machine, Memory, PinsCounted};
 use pinrail_memory::{Mapping, Memlock};
 use pinrail_plan::Plan;
 use pinrail_policy::{AllRails, Policy};
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
 
 use crate::canary;
 use crate::check::{self, Check, Checks, Fault, Slicing};
@@ -16,13 +17,14 @@ use crate::clock::{self, Clock};
 use crate::environment::{self, Environment};
 use crate::error::BenchError;
 use crate::memory;
+use crate::processes::{Crowd, Processes};
 use crate::record::Record;
-use crate::results::{BatchRecord, Figure, Finding, LoadResults, Results, VERSION, VariantResults};
-use crate::rng::SplitMix;
+use crate::results::{BatchRecord, Finding, Results, VERSION};
 use crate::schedule;
 use crate::spec::Spec;
 use crate::stats;
-use crate::trial::{self, Earlier, Open, Opened, Stages, Trial};
+use crate::summary;
+use crate::trial::{self, Earlier, Moved, Open, Opened, Purpose, Stages, Trial};
 use crate::variant::Variant;
 use crate::verdict::{CONFIDENCE, Ground, Side};
 
@@ -43,7 +45,7 @@ pub enum Event<'e> {
         blocks: u32,
         /// The variant.
         name: &'e str,
-        /// What it took.
+        /// What it took; with several processes, the slowest.
         stages: Stages,
     },
 }
@@ -51,243 +53,277 @@ pub enum Event<'e> {
 /// Told how far a run is; `Break` ends it after the trial that is under way.
 pub type Observer<'o> = dyn FnMut(&Event<'_>) -> ControlFlow<()> + 'o;
 
-/// Measures: every variant in every block, in a seeded random order, on fresh rails and fresh memory.
+/// Measures: every variant in every block, in a seeded random order, on fresh rails and fresh memory; with `processes` in
+/// several at once.
 ///
 /// # Errors
 /// What cannot be measured, and what must not be: another backend than the one named. Every other broken rule withholds
 /// the verdicts it concerns and is listed in [`Results::findings`].
-pub fn run(spec: &Spec, open: &Open<'_>, observer: &mut Observer<'_>) -> Result<Results, BenchError> {
+pub fn run(
+    spec: &Spec,
+    open: &Open<'_>,
+    processes: Option<&Processes<'_>>,
+    observer: &mut Observer<'_>,
+) -> Result<Results, BenchError> {
+    let checks: Checks = Check::ALL.into();
     let order = schedule::blocks(spec.variants.len(), spec.trials, spec.seed);
-    judged(spec, open, observer, &order, &Check::ALL.into())
+    let first = First::look(spec, open, processes, &checks)?;
+    match processes {
+        None => first.judge(spec, &mut Here::new(spec, open, checks.clone())?, observer, &order, &checks),
+        Some(processes) => {
+            let mut crowd = Crowd { processes, half_s: vec![0.0; spec.variants.len()] };
+            let results = first.judge(spec, &mut crowd, observer, &order, &checks)?;
+            Ok(Results { processes: processes.count, skew: processes.skew, ..results })
+        }
+    }
 }
 
-/// A trial with its judgement.
+/// One process's trial with its judgement.
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Tried {
     pub(crate) trial: Trial,
     pub(crate) faults: Vec<(Check, Fault)>,
     pub(crate) slicing: Slicing,
     pub(crate) record: Record,
     pub(crate) notes: Vec<String>,
+    pub(crate) verified: Option<Moved>,
 }
 
-/// The same with the order of trials and the checks in force given: tests plant errors in the one and lift the others.
-pub(crate) fn judged(
-    spec: &Spec,
-    open: &Open<'_>,
-    observer: &mut Observer<'_>,
-    order: &[Vec<usize>],
-    checks: &Checks,
-) -> Result<Results, BenchError> {
-    let (started_unix_s, clock) = (clock::unix_s(), Clock::start());
-    let layout = spec.batch.layout()?;
-    let opened = first(spec, open, &layout, checks)?;
-    let environment = Environment::read(spec.cores.get(), &opened.registrar.identity().library);
-    let (identity, machine, mut notes) = (opened.registrar.identity(), opened.machine, opened.notes);
-    drop(opened.registrar);
+/// Where trials come from.
+pub(crate) trait Trials {
+    /// One trial: an entry for each process.
+    fn try_once(&mut self, variant: usize, purpose: Purpose) -> Result<Vec<Tried>, BenchError>;
+}
 
-    let names = Variant::names(&spec.variants);
-    let mut tell = |event: Event<'_>| match observer(&event) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(BenchError::Cancelled),
-    };
-    back_memory(spec, &layout)?;
-    let mut earlier = Earlier::none()?;
-    let mut try_once = |variant: usize| -> Result<Tried, BenchError> {
-        let variant = &spec.variants[variant];
-        let evidence = trial::run(spec, variant, &layout, open, &mut earlier, || Ok(()))?;
-        let faults = check::trial(spec, variant, &evidence, checks);
-        if let Some((_, Fault::Broken(what))) = faults.iter().find(|(check, _)| *check == Check::Backend) {
-            return Err(BenchError::Refused { what: what.clone() });
-        }
+/// Trials in this process.
+pub(crate) struct Here<'h> {
+    spec: &'h Spec,
+    open: &'h Open<'h>,
+    layout: Layout,
+    earlier: Earlier,
+    checks: Checks,
+}
+
+impl<'h> Here<'h> {
+    pub(crate) fn new(spec: &'h Spec, open: &'h Open<'h>, checks: Checks) -> Result<Here<'h>, BenchError> {
+        Ok(Here { spec, open, layout: spec.batch.layout()?, earlier: Earlier::none()?, checks })
+    }
+
+    /// One trial that starts when `start` returns.
+    pub(crate) fn once(
+        &mut self,
+        variant: usize,
+        purpose: Purpose,
+        start: &mut dyn FnMut() -> Result<(), BenchError>,
+    ) -> Result<Tried, BenchError> {
+        let variant = &self.spec.variants[variant];
+        let evidence = trial::run(self.spec, variant, &self.layout, self.open, &mut self.earlier, purpose, start)?;
+        let faults = check::trial(self.spec, variant, &evidence, &self.checks);
         Ok(Tried {
             faults,
             slicing: check::slicing(&evidence),
             record: Record::of(&evidence),
+            verified: evidence.verified,
             notes: evidence.notes,
             trial: evidence.trial,
         })
-    };
-    for (variant, name) in names.iter().enumerate() {
-        tell(Event::WarmUp { name })?;
-        try_once(variant)?;
     }
-    let mut tried: Vec<Vec<Tried>> = spec.variants.iter().map(|_| Vec::new()).collect();
-    let mut canary_s = vec![canary::run()?];
-    for (block, variants) in (0..).zip(order) {
-        for &variant in variants {
-            let mut trial = try_once(variant)?;
-            canary_s.push(canary::run()?);
-            notes.append(&mut trial.notes);
-            let stages = trial.trial.stages;
-            // One record a variant is kept: the last.
-            if let Some(before) = tried[variant].last_mut() {
-                before.record = Record::default();
-            }
-            tried[variant].push(trial);
-            tell(Event::Trial { block, blocks: spec.trials, name: &names[variant], stages })?;
-        }
+
+    /// Rails and memory, and nothing done with them.
+    pub(crate) fn idle(&mut self, start: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Tried, BenchError> {
+        let opened = (self.open)().map_err(|why| BenchError::Open(Box::new(why)))?;
+        let made = memory::make(&self.layout, self.spec.pages, self.spec.memory, self.spec.cores.get() as usize)?;
+        start()?;
+        drop((opened.registrar, made));
+        Ok(Tried::default())
     }
-    notes.sort_unstable();
-    notes.dedup();
-    let findings = findings(&names, &tried, order, checks);
-    let variants: Vec<VariantResults> = spec
-        .variants
-        .iter()
-        .zip(&names)
-        .zip(&tried)
-        .map(|((variant, name), tried)| results(spec, variant, name, tried, &machine))
-        .collect();
-    let drift = stats::drift(&canary_s);
-    let ground = Ground { findings: &findings, drift, seed: spec.seed, checks };
-    let side = |at: usize| Side {
-        name: &names[at],
-        samples: &variants[at].samples,
-        slicing: tried[at].first().map_or((0, 0), |tried| tried.slicing),
-    };
-    let pairs = (0..variants.len()).flat_map(|a| (a + 1..variants.len()).map(move |b| (a, b)));
-    let comparisons = pairs.map(|(a, b)| ground.compare(&side(a), &side(b))).collect();
-    Ok(Results {
-        version: VERSION,
-        comparisons,
-        variants,
-        backend: identity.backend,
-        provider: identity.provider,
-        environment,
-        batch: BatchRecord {
-            name: spec.batch_name.clone(),
-            buffers: spec.batch.buffers.len() as u64,
-            bytes: spec.batch.bytes().unwrap_or(u64::MAX),
-            file: spec.batch.to_json_value(),
-        },
-        rails: machine.rails.iter().map(|rail| rail.name.clone()).collect(),
-        memory: spec.memory,
-        pages: spec.pages.to_string(),
-        trials: spec.trials,
-        seed: spec.seed,
-        confidence: CONFIDENCE,
-        processes: 1,
-        schedule: order.to_vec(),
-        canary_s,
-        drift,
-        findings,
-        notes,
-        started_unix_s,
-        took_s: clock.seconds(),
-    })
 }
 
-/// Refuses what certainly cannot be measured, before anything is touched; answers rails that were opened to see.
-fn first(spec: &Spec, open: &Open<'_>, layout: &Layout, checks: &Checks) -> Result<Opened, BenchError> {
-    let usage = |what: &str| Err(BenchError::Usage { what: what.to_owned() });
-    if spec.variants.is_empty() {
-        return usage("there is nothing to compare: name policies or references");
+impl Trials for Here<'_> {
+    fn try_once(&mut self, variant: usize, purpose: Purpose) -> Result<Vec<Tried>, BenchError> {
+        Ok(vec![self.once(variant, purpose, &mut || Ok(()))?])
     }
-    if spec.trials == 0 {
-        return usage("0 trials measure nothing");
-    }
-    if spec.batch.buffers.is_empty() {
-        return usage("the batch has no buffers");
-    }
-    let opened = open().map_err(|why| BenchError::Open(Box::new(why)))?;
-    if checks.contains(&Check::Backend)
-        && let Some(what) = check::other_backend(&spec.backend, &opened.registrar.identity())
-    {
-        return Err(BenchError::Refused { what });
-    }
-    let memlock = Memlock::read().map_err(BenchError::Host)?;
-    for variant in &spec.variants {
-        let all = || Policy { rails: Arc::new(AllRails), ..Policy::new(spec.cores) };
-        let policy = variant.claims().map_or_else(all, |claims| claims.policy.clone());
-        let plan = Plan::new(layout.imagined()?, &opened.machine, &policy)?;
-        let needs = plan.needs();
-        for (bytes, counted) in
-            [(needs.memlock_process_bytes, PinsCounted::Process), (needs.memlock_user_bytes, PinsCounted::User)]
+}
+
+/// What a first look has found: rails were opened and closed again.
+pub(crate) struct First {
+    identity: Identity,
+    machine: Machine,
+    notes: Vec<String>,
+    environment: Environment,
+    clock: Clock,
+    started_unix_s: u64,
+    bytes: u64,
+}
+
+impl First {
+    /// Refuses what certainly cannot be measured, before anything is touched.
+    pub(crate) fn look(
+        spec: &Spec,
+        open: &Open<'_>,
+        processes: Option<&Processes<'_>>,
+        checks: &Checks,
+    ) -> Result<First, BenchError> {
+        let (clock, started_unix_s) = (Clock::start(), clock::unix_s());
+        spec.check()?;
+        if processes.is_some_and(|of| of.count == 0) {
+            return Err(BenchError::Usage { what: "0 processes measure nothing".to_owned() });
+        }
+        let layout = spec.batch.layout()?;
+        let Opened { registrar, machine, notes, .. } = open().map_err(|why| BenchError::Open(Box::new(why)))?;
+        let identity = registrar.identity();
+        drop(registrar);
+        if checks.contains(&Check::Backend)
+            && let Some(what) = check::other_backend(&spec.backend, &identity)
         {
-            if bytes > 0 {
-                memlock.precheck(bytes, counted).map_err(BenchError::Memlock)?;
+            return Err(BenchError::Refused { what });
+        }
+        let batches = processes.map_or(1, Processes::batches);
+        for variant in &spec.variants {
+            let all = || Policy { rails: Arc::new(AllRails), ..Policy::new(spec.cores) };
+            let policy = variant.claims().map_or_else(all, |claims| claims.policy.clone());
+            fits_memlock(&Plan::new(layout.imagined()?, &machine, &policy)?, batches)?;
+        }
+        let bytes = layout.allocations.iter().map(|of| of.span.end - of.span.start).fold(0, u64::saturating_add);
+        let (need, available) = (bytes.saturating_mul(batches), environment::available_bytes());
+        if need > available {
+            return Err(BenchError::Memory { need, available });
+        }
+        let environment = Environment::read(spec.cores.get(), &identity.library);
+        Ok(First { identity, machine, notes, environment, clock, started_unix_s, bytes: need })
+    }
+
+    /// The run itself.
+    pub(crate) fn judge(
+        self,
+        spec: &Spec,
+        trials: &mut dyn Trials,
+        observer: &mut Observer<'_>,
+        order: &[Vec<usize>],
+        checks: &Checks,
+    ) -> Result<Results, BenchError> {
+        let names = Variant::names(&spec.variants);
+        let mut tell = |event: Event<'_>| match observer(&event) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(BenchError::Cancelled),
+        };
+        let mut notes = self.notes;
+        back_memory(spec, self.bytes)?;
+        let mut verified = Vec::new();
+        for (variant, name) in names.iter().enumerate() {
+            tell(Event::WarmUp { name })?;
+            let warm = trials.try_once(variant, Purpose::WarmUp)?;
+            verified.push(warm.iter().find_map(|of| of.verified));
+        }
+        if verified.iter().any(Option::is_none) {
+            notes.push("this backend moves no bytes by itself, so none were moved through the registrations".to_owned());
+        }
+        let mut tried: Vec<Vec<Vec<Tried>>> = names.iter().map(|_| Vec::new()).collect();
+        let mut canary_s = vec![canary::run()?];
+        for (block, variants) in (0..).zip(order) {
+            for &variant in variants {
+                let mut trial = trials.try_once(variant, Purpose::Measure)?;
+                canary_s.push(canary::run()?);
+                trial.iter_mut().for_each(|of| notes.append(&mut of.notes));
+                let stages = summary::slowest(&trial);
+                // One record a variant is kept: the last.
+                if let Some(before) = tried[variant].last_mut() {
+                    before.iter_mut().for_each(|of| of.record = Record::default());
+                }
+                tried[variant].push(trial);
+                tell(Event::Trial { block, blocks: spec.trials, name: &names[variant], stages })?;
             }
         }
+        notes.sort_unstable();
+        notes.dedup();
+        let findings = findings(&names, &tried, order, checks)?;
+        let of = |at: usize| summary::variant(spec, &spec.variants[at], &names[at], &tried[at], verified[at], &self.machine);
+        let variants: Vec<_> = (0..names.len()).map(of).collect();
+        let drift = stats::drift(&canary_s);
+        let ground = Ground { findings: &findings, drift, seed: spec.seed, checks };
+        let slicing = |at: usize| tried[at].first().and_then(|trial| trial.iter().map(|of| of.slicing).max());
+        let side =
+            |at: usize| Side { name: &names[at], samples: &variants[at].samples, slicing: slicing(at).unwrap_or_default() };
+        let pairs = (0..variants.len()).flat_map(|a| (a + 1..variants.len()).map(move |b| (a, b)));
+        let comparisons = pairs.map(|(a, b)| ground.compare(&side(a), &side(b))).collect();
+        Ok(Results {
+            version: VERSION,
+            comparisons,
+            variants,
+            backend: self.identity.backend,
+            provider: self.identity.provider,
+            environment: self.environment,
+            batch: BatchRecord {
+                name: spec.batch_name.clone(),
+                buffers: spec.batch.buffers.len() as u64,
+                bytes: spec.batch.bytes().unwrap_or(u64::MAX),
+                file: spec.batch.to_json_value(),
+            },
+            rails: self.machine.rails.iter().map(|rail| rail.name.clone()).collect(),
+            memory: spec.memory,
+            pages: spec.pages.to_string(),
+            trials: spec.trials,
+            seed: spec.seed,
+            confidence: CONFIDENCE,
+            processes: 1,
+            skew: None,
+            schedule: order.to_vec(),
+            canary_s,
+            drift,
+            findings,
+            notes,
+            started_unix_s: self.started_unix_s,
+            took_s: self.clock.seconds(),
+        })
     }
-    let (need, available) = (bytes(layout), environment::available_bytes());
-    if need > available {
-        return Err(BenchError::Memory { need, available });
-    }
-    Ok(opened)
 }
 
-/// Bytes of all allocations.
-fn bytes(layout: &Layout) -> u64 {
-    layout.allocations.iter().map(|allocation| allocation.span.end - allocation.span.start).fold(0, u64::saturating_add)
+/// The pins of all processes certainly do not exceed the limit. A user's pins add up over its processes.
+fn fits_memlock(plan: &Plan, batches: u64) -> Result<(), BenchError> {
+    let (memlock, needs) = (Memlock::read().map_err(BenchError::Host)?, plan.needs());
+    for (bytes, counted) in [
+        (needs.memlock_process_bytes, PinsCounted::Process),
+        (needs.memlock_user_bytes.saturating_mul(batches), PinsCounted::User),
+    ] {
+        if bytes > 0 {
+            memlock.precheck(bytes, counted).map_err(BenchError::Memlock)?;
+        }
+    }
+    Ok(())
 }
 
 /// Touches as much memory as a trial has, and gives it back: a host that backs a guest's memory lazily does it now, and not
 /// in the first trials, where it was seen to take 10 times as long.
-fn back_memory(spec: &Spec, layout: &Layout) -> Result<(), BenchError> {
-    let memories: Result<Vec<_>, _> = layout
-        .allocations
-        .iter()
-        .map(|of| Mapping::anonymous(of.span.end - of.span.start, spec.pages, None).map(pinrail_core::Memory::new))
-        .collect();
-    memory::populate(&memories?, spec.pages, spec.cores.get() as usize)
+fn back_memory(spec: &Spec, bytes: u64) -> Result<(), BenchError> {
+    let memory = Memory::new(Mapping::anonymous(bytes, spec.pages, None)?);
+    memory::populate(&[memory], spec.pages, spec.cores.get() as usize)
 }
 
 /// What was broken in any trial, and what did nothing in all of them.
-fn findings(names: &[String], tried: &[Vec<Tried>], order: &[Vec<usize>], checks: &Checks) -> Vec<Finding> {
-    let interleaved = check::interleaved(order, names.len()).filter(|(check, _)| checks.contains(check));
+fn findings(
+    names: &[String],
+    tried: &[Vec<Vec<Tried>>],
+    order: &[Vec<usize>],
+    checks: &Checks,
+) -> Result<Vec<Finding>, BenchError> {
+    let interleaved = check::interleaved(order, names).filter(|(check, _)| checks.contains(check));
     let mut findings: Vec<Finding> = interleaved.into_iter().map(|(check, what)| Finding::new(check, None, what)).collect();
     for (name, tried) in names.iter().zip(tried) {
-        // By check: the first that broke it, and how often it was idle.
-        let mut broken: BTreeMap<Check, String> = BTreeMap::new();
-        let mut idle: BTreeMap<Check, (usize, String)> = BTreeMap::new();
-        for (check, fault) in tried.iter().flat_map(|tried| tried.faults.clone()) {
+        let faults = || tried.iter().flatten().flat_map(|of| &of.faults);
+        // By check, the first that broke it.
+        let mut broken: BTreeMap<Check, &String> = BTreeMap::new();
+        // By what is said of it, how often a term did nothing.
+        let mut idle: BTreeMap<(Check, &String), usize> = BTreeMap::new();
+        for (check, fault) in faults() {
             match fault {
-                Fault::Broken(what) => drop(broken.entry(check).or_insert(what)),
-                Fault::Idle(what) => idle.entry(check).or_insert((0, what)).0 += 1,
+                Fault::Broken(what) if *check == Check::Backend => return Err(BenchError::Refused { what: what.clone() }),
+                Fault::Broken(what) => drop(broken.entry(*check).or_insert(what)),
+                Fault::Idle(what) => *idle.entry((*check, what)).or_insert(0) += 1,
             }
         }
-        let never = idle.into_iter().filter(|(_, (times, _))| *times >= tried.len()).map(|(check, (_, what))| (check, what));
-        findings.extend(broken.into_iter().chain(never).map(|(check, what)| Finding::new(check, Some(name), what)));
+        let times = tried.iter().flatten().filter(|of| of.trial.tasks > 0).count();
+        let never = idle.into_iter().filter(|(_, idle)| *idle >= times).map(|((check, what), _)| (check, what));
+        findings.extend(broken.into_iter().chain(never).map(|(check, what)| Finding::new(check, Some(name), what.clone())));
     }
-    findings
-}
-
-fn results(spec: &Spec, variant: &Variant, name: &str, tried: &[Tried], machine: &Machine) -> VariantResults {
-    let all = |of: fn(&Trial) -> f64| -> Vec<f64> { tried.iter().map(|tried| of(&tried.trial)).collect() };
-    let figure = |of: fn(&Trial) -> f64| {
-        let samples = all(of);
-        let interval = stats::median_interval(&samples, CONFIDENCE, &mut SplitMix::new(spec.seed));
-        Figure { median_s: stats::median(&samples), low_s: interval.low, high_s: interval.high }
-    };
-    let median = |of: fn(&Trial) -> f64| stats::median(&all(of));
-    let most = |of: fn(&Trial) -> u32| tried.iter().map(|tried| of(&tried.trial)).max().unwrap_or(0);
-    let samples = all(|trial| trial.stages.total_s);
-    let deregister = figure(|trial| trial.stages.deregister_s);
-    let load = |(at, rail): (usize, &pinrail_core::Rail)| {
-        let busy: Vec<f64> = tried.iter().map(|tried| tried.trial.rails[at].busy_s).collect();
-        let last = tried.last().map(|tried| tried.trial.rails[at].clone()).unwrap_or_default();
-        LoadResults { rail: rail.name.clone(), tasks: last.tasks, bytes: last.bytes, busy_s: stats::median(&busy) }
-    };
-    VariantResults {
-        name: name.to_owned(),
-        policy: variant.claims().map(|claims| claims.policy.spec()),
-        total: figure(|trial| trial.stages.total_s),
-        prefault: figure(|trial| trial.stages.prefault_s),
-        register: figure(|trial| trial.stages.register_s),
-        deregister,
-        deregister_s: deregister.median_s,
-        allocate_s: median(|trial| trial.stages.allocate_s),
-        plan_s: median(|trial| trial.stages.plan_s),
-        cpu_s: median(|trial| trial.cpu_s),
-        cores_busy: median(|trial| trial.cpu_s / trial.stages.total_s),
-        peak_threads: most(|trial| trial.peak_threads),
-        peak_in_flight: most(|trial| trial.peak_in_flight),
-        tasks: tried.last().map_or(0, |tried| tried.trial.tasks),
-        service_s: median(|trial| trial.service_s),
-        wait_s: median(|trial| trial.wait_s),
-        load: machine.rails.iter().enumerate().map(load).collect(),
-        outliers: stats::outliers(&samples),
-        samples,
-        raw: tried.iter().map(|tried| vec![tried.trial.clone()]).collect(),
-        record: tried.last().map(|tried| vec![tried.record.clone()]).unwrap_or_default(),
-    }
+    Ok(findings)
 }

@@ -22,7 +22,8 @@ pub(crate) fn blocks(variants: usize, blocks: u32, seed: u64) -> Vec<Vec<usize>>
 }
 
 /// What is wrong with an order in which variants were tried, if anything.
-pub(crate) fn fault(schedule: &[Vec<usize>], variants: usize) -> Option<String> {
+pub(crate) fn fault(schedule: &[Vec<usize>], names: &[String]) -> Option<String> {
+    let variants = names.len();
     let mut balance = vec![0i64; variants * variants];
     for (block, order) in schedule.iter().enumerate() {
         let mut seen: Vec<usize> = order.clone();
@@ -40,7 +41,8 @@ pub(crate) fn fault(schedule: &[Vec<usize>], variants: usize) -> Option<String> 
         for b in a + 1..variants {
             let (before, after) = (balance[a * variants + b], balance[b * variants + a]);
             if before.abs_diff(after) > 1 {
-                return Some(format!("variant {a} came {before} times before variant {b} and {after} times after it"));
+                let (a, b) = (&names[a], &names[b]);
+                return Some(format!("{a} came {before} times before {b} and {after} times after it"));
             }
         }
     }
@@ -51,6 +53,10 @@ pub(crate) fn fault(schedule: &[Vec<usize>], variants: usize) -> Option<String> 
 mod tests {
     use super::*;
 
+    fn names(variants: usize) -> Vec<String> {
+        (0..variants).map(|at| format!("variant {at}")).collect()
+    }
+
     #[test]
     fn the_order_is_random_balanced_and_replays_from_its_seed() {
         let schedule = blocks(8, 10, 7);
@@ -58,14 +64,14 @@ mod tests {
         assert_ne!(schedule, blocks(8, 10, 8));
         assert_ne!(schedule[0], (0..8).collect::<Vec<_>>());
         for (variants, count) in [(1, 1), (2, 9), (8, 10), (5, 3)] {
-            assert_eq!(fault(&blocks(variants, count, 1), variants), None);
+            assert_eq!(fault(&blocks(variants, count, 1), &names(variants)), None);
         }
     }
 
     #[test]
     fn a_fixed_order_and_a_missing_trial_are_faults() {
         let fixed = vec![vec![0, 1]; 10];
-        assert_eq!(fault(&fixed, 2).unwrap(), "variant 0 came 10 times before variant 1 and 0 times after it");
-        assert_eq!(fault(&[vec![0, 0]], 2).unwrap(), "block 0 did not try every variant once");
+        assert_eq!(fault(&fixed, &names(2)).unwrap(), "variant 0 came 10 times before variant 1 and 0 times after it");
+        assert_eq!(fault(&[vec![0, 0]], &names(2)).unwrap(), "block 0 did not try every variant once");
     }
 }

@@ -5,7 +5,8 @@ use pinrail_core::batch::BatchSpec;
 use pinrail_memory::Pages;
 use serde::{Deserialize, Serialize};
 
-use crate::Variant;
+use crate::error::BenchError;
+use crate::variant::Variant;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -28,6 +29,23 @@ pub struct Spec {
     pub seed: u64,
     /// Cores this process may use: what makes memory resident between trials.
     pub cores: NonZeroU32,
+}
+
+impl Spec {
+    /// Refuses what measures nothing.
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        let usage = |what: &str| Err(BenchError::Usage { what: what.to_owned() });
+        if self.variants.is_empty() {
+            return usage("there is nothing to compare: name policies or references");
+        }
+        if self.trials == 0 {
+            return usage("0 trials measure nothing");
+        }
+        if self.batch.buffers.is_empty() {
+            return usage("the batch has no buffers");
+        }
+        Ok(())
+    }
 }
 
 /// The state of memory before it is registered.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pinrail_core::{Kind, PrepareStep, StepWhat};
+use pinrail_core::{Kind, Mr, PrepareStep, StepWhat};
 use pinrail_engine::{Engine, Options, Registration, Report};
 use pinrail_plan::Plan;
 use pinrail_policy::Policy;
@@ -43,6 +43,10 @@ impl Live for Registered {
             peak_in_flight: Some(report.peak_in_flight),
             dispatched: vec![dispatched(self.0.plan(), report)],
         }
+    }
+
+    fn mrs(&mut self) -> Vec<&Mr> {
+        self.0.mrs().map(|(_, mr)| mr).collect()
     }
 
     fn deregister(self: Box<Self>) -> Result<Undone, BenchError> {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use pinrail_conformance::Target;
 use pinrail_core::batch::Layout;
-use pinrail_core::{Buffer, Diagnosis, Identity, Kind, Machine, Registrar};
+use pinrail_core::{Buffer, Chunk, ChunkId, Diagnosis, Identity, Kind, Machine, MoveBytes, Mr, Registrar, Source};
 use pinrail_memory::{Memlock, Populate};
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +114,7 @@ pub(crate) struct Evidence {
     pub(crate) lost: u64,
     pub(crate) ran: Ran,
     pub(crate) notes: Vec<String>,
+    pub(crate) verified: Option<Moved>,
     pub(crate) trial: Trial,
 }
 
@@ -151,6 +153,62 @@ impl Earlier {
     }
 }
 
+/// What a trial is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// To back memory, to fill caches, and to move bytes through everything; what it takes is thrown away.
+    WarmUp,
+    /// To be measured.
+    Measure,
+}
+
+/// Bytes that were moved through registrations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// MRs through which they went, at both ends.
+    pub mrs: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Seams that they crossed.
+    pub seams: u64,
+}
+
+/// Bounds one transfer: a fabric that lost it would never say so.
+const TRANSFER_WAIT: Duration = Duration::from_secs(10);
+
+/// Moves bytes through every MR and across every seam: success alone is no proof.
+fn verify(mover: &dyn MoveBytes, mrs: &[&Mr], batch: &[Buffer]) -> Result<Moved, BenchError> {
+    let mut buffers: Vec<&Buffer> = batch.iter().collect();
+    buffers.sort_by_key(|buffer| buffer.extent().start());
+    let target = |(id, mr): (u32, &&'_ Mr)| {
+        let start = mr.extent().start();
+        let after = buffers.partition_point(|buffer| buffer.extent().start() <= start);
+        let buffer = buffers[after.saturating_sub(1)];
+        let first = start - buffer.memory.extent().start();
+        let chunk = (buffer, first..first + mr.extent().len());
+        (ChunkId(id), chunk)
+    };
+    let chunks: Vec<(ChunkId, (&Buffer, std::ops::Range<u64>))> = (0..).zip(mrs).map(target).collect();
+    let targets: Vec<Target<'_>> = chunks
+        .iter()
+        .zip(mrs)
+        .map(|((id, (buffer, range)), mr)| Target {
+            buffer: &buffer.name,
+            id: *id,
+            chunk: Chunk {
+                memory: &buffer.memory,
+                range: range.clone(),
+                access: buffer.access.effective(),
+                source: &Source::Address,
+            },
+            mr,
+        })
+        .collect();
+    let moved =
+        pinrail_conformance::verify(mover, &targets, TRANSFER_WAIT).map_err(|error| BenchError::Verify(Box::new(error)))?;
+    Ok(Moved { mrs: moved.mrs, bytes: moved.bytes, seams: moved.seams })
+}
+
 /// Runs one trial. `start` is called when everything is ready: it may wait for others.
 pub(crate) fn run(
     spec: &Spec,
@@ -158,7 +216,8 @@ pub(crate) fn run(
     layout: &Layout,
     open: &Open<'_>,
     earlier: &mut Earlier,
-    start: impl FnOnce() -> Result<(), BenchError>,
+    purpose: Purpose,
+    start: &mut dyn FnMut() -> Result<(), BenchError>,
 ) -> Result<Evidence, BenchError> {
     let Opened { registrar, machine, notes: mut opened_notes, cached } = open().map_err(|why| BenchError::Open(Box::new(why)))?;
     let (identity, reused) = (registrar.identity(), earlier.had(&registrar));
@@ -169,26 +228,31 @@ pub(crate) fn run(
         memory::make(layout, spec.pages, spec.memory, spec.cores.get() as usize)?;
     let allocate_s = allocating.seconds();
     opened_notes.extend(notes);
-    let resident_before = memory::resident(&memories)?;
 
     let watch = Watch::new(room(&batch, &machine));
     let setting = Setting {
         batch: batch.clone(),
         machine: machine.clone(),
-        registrar: Arc::new(Watched { registrar, watch: Arc::clone(&watch) }),
+        registrar: Arc::new(Watched { registrar: Arc::clone(&registrar), watch: Arc::clone(&watch) }),
         prepare: Arc::new(WatchedPrepare { prepare: Arc::new(Populate::new()), watch: Arc::clone(&watch) }),
     };
     let planning = Clock::start();
     let ready = variant.contestant().ready(setting)?;
     let plan_s = planning.seconds();
 
+    // Looked at last, so that whoever touches memory before the clock starts is seen.
+    let resident_before = memory::resident(&memories)?;
     start()?;
     let (cpu_before, started_ns) = (clock::cpu_s(), watch.now_ns());
-    let live = ready.register()?;
+    let mut live = ready.register()?;
     let total_s = seconds(watch.now_ns() - started_ns);
     let cpu_s = clock::cpu_s() - cpu_before;
     let calls = watch.calls();
     let ran = live.ran();
+    let verified = match (purpose, registrar.mover()) {
+        (Purpose::WarmUp, Some(mover)) => Some(verify(mover, &live.mrs(), &batch)?),
+        _ => None,
+    };
 
     let (cpu_before, undoing) = (clock::cpu_s(), Clock::start());
     live.deregister()?;
@@ -234,6 +298,7 @@ pub(crate) fn run(
         lost,
         ran,
         notes: opened_notes,
+        verified,
         trial,
     })
 }

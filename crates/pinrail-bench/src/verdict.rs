@@ -94,7 +94,7 @@ mod tests {
         if first.reason.is_none() {
             return first.verdict;
         }
-        let (a, b) = run(stats::trials_for(&a, &b, EFFECT, CONFIDENCE).min(200) as usize);
+        let (a, b) = run(stats::trials_for(&a, &b, EFFECT, CONFIDENCE).min(100) as usize);
         verdict(&a, &b).verdict
     }
 

@@ -31,29 +31,33 @@ pub(crate) struct Opened {
 }
 
 impl Backend {
-    /// Opens the rails.
+    /// Opens the rails, under the names they have on the machine where one was described.
     pub(crate) fn open(&self, wanted: Wanted) -> Result<Opened, Error> {
-        match self {
-            Backend::Uring => {
-                let mut machine = wanted.machine();
-                // Rings take whatever name and place a rail has.
-                let uring = Uring::open(&machine.rails)?;
-                tighten(&mut machine, &uring);
-                Ok(Opened { registrar: Arc::new(uring), machine })
-            }
+        let registrar: Arc<dyn Registrar> = match self {
+            Backend::Uring => match &wanted {
+                Wanted::Count(rails) => Arc::new(Uring::open(&Machine::of_rails(*rails).rails)?),
+                Wanted::Machine(machine) => Arc::new(Uring::open(&machine.rails)?),
+            },
             #[cfg(feature = "libfabric")]
-            Backend::Libfabric(provider) => libfabric::open(provider.as_deref(), wanted),
+            Backend::Libfabric(provider) => Arc::new(libfabric::open(provider.as_deref(), &wanted)?),
             #[cfg(not(feature = "libfabric"))]
-            Backend::Libfabric(_) => Err(Error::feature_off("backend libfabric", "libfabric")),
-            Backend::Verbs => Err(Error::feature_off("backend verbs", "verbs")),
-        }
-    }
-}
-
-/// Takes over what the registrar says of the machine's rails, which are its own in the same order.
-fn tighten(machine: &mut Machine, registrar: &dyn Registrar) {
-    for (rail, provider) in machine.rails.iter_mut().zip(registrar.rails()) {
-        rail.tighten(provider);
+            Backend::Libfabric(_) => return Err(Error::feature_off("backend libfabric", "libfabric")),
+            #[cfg(feature = "verbs")]
+            Backend::Verbs => match &wanted {
+                Wanted::Count(rails) => Arc::new(pinrail_verbs::Verbs::open_first(*rails)?),
+                Wanted::Machine(machine) => Arc::new(pinrail_verbs::Verbs::open(&machine.rails)?),
+            },
+            #[cfg(not(feature = "verbs"))]
+            Backend::Verbs => return Err(Error::feature_off("backend verbs", "verbs")),
+        };
+        let machine = match wanted {
+            Wanted::Count(_) => Machine { rails: registrar.rails().to_vec(), ..Machine::default() },
+            Wanted::Machine(mut machine) => {
+                machine.rails.iter_mut().zip(registrar.rails()).for_each(|(rail, provider)| rail.tighten(provider));
+                machine
+            }
+        };
+        Ok(Opened { registrar, machine })
     }
 }
 

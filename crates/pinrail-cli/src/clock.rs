@@ -4,18 +4,11 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Wall time from here on.
-pub(crate) struct Stopwatch(Instant);
-
-impl Stopwatch {
-    #[expect(clippy::disallowed_methods, reason = "this is the room of the command's clock")]
-    pub(crate) fn start() -> Stopwatch {
-        Stopwatch(Instant::now())
-    }
-
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
+/// What some work answers, and the wall time it took.
+#[expect(clippy::disallowed_methods, reason = "this is the room of the command's clock")]
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    (work(), start.elapsed())
 }
 
 /// CPU time of all threads of this process so far, in the kernel too.

@@ -4,6 +4,7 @@ use std::io;
 
 use pinrail_core::batch::BatchError;
 use pinrail_core::files::batch::BatchFileError;
+use pinrail_core::files::machine::MachineFileError;
 use pinrail_core::{Diagnosis, ErrorKind, PrepareError};
 use pinrail_engine::{Failure, StillRegistered};
 use pinrail_memory::MapError;
@@ -37,6 +38,7 @@ impl Error {
     }
 
     /// This build lacks a feature.
+    #[cfg(not(all(feature = "libfabric", feature = "topology", feature = "verbs")))]
     pub(crate) fn feature_off(what: &str, feature: &str) -> Error {
         let message = format!("{what} needs feature `{feature}` of pinrail-cli, which this build does not have");
         let hint = format!("cargo build --release -p pinrail-cli --features {feature}");
@@ -92,9 +94,13 @@ macro_rules! by_diagnosis {
     };
 }
 
-by_diagnosis!(BatchError, BatchFileError, MapError, PrepareError, Box<Failure>, pinrail_uring::OpenError);
+by_diagnosis!(BatchError, BatchFileError, MachineFileError, MapError, PrepareError, Box<Failure>, pinrail_uring::OpenError);
 #[cfg(feature = "libfabric")]
 by_diagnosis!(pinrail_libfabric::OpenError);
+#[cfg(feature = "topology")]
+by_diagnosis!(pinrail_topology::TopologyError);
+#[cfg(feature = "verbs")]
+by_diagnosis!(pinrail_verbs::OpenError);
 
 #[cfg(test)]
 mod tests {

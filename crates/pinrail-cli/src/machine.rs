@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pinrail_core::Machine;
+use pinrail_core::{Diagnosis, Machine};
 
 use crate::args::MachineArgs;
 use crate::error::Error;
@@ -40,13 +40,28 @@ impl Wanted {
     }
 }
 
-fn from_file(path: &Path) -> Result<Machine, Error> {
+/// Reads a machine from a file.
+pub(crate) fn from_file(path: &Path) -> Result<Machine, Error> {
     let bytes = file::read(path, FILE_BYTES_MAX, "machine file")?;
-    let wrong = |what: &dyn std::fmt::Display| Error::usage(format!("{}: {what}", path.display()));
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|error| wrong(&format_args!("the machine file is no text: byte {} is no UTF-8", error.valid_up_to())))?;
+    parse(&bytes).map_err(|error| {
+        let message = format!("{}: {}", path.display(), error.diagnosis.message);
+        Diagnosis { message, ..*error.diagnosis }.into()
+    })
+}
+
+/// Any format, told by content.
+#[cfg(feature = "topology")]
+fn parse(bytes: &[u8]) -> Result<Machine, Error> {
+    Ok(pinrail_topology::read(bytes)?.machine)
+}
+
+/// Our own format.
+#[cfg(not(feature = "topology"))]
+fn parse(bytes: &[u8]) -> Result<Machine, Error> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| Error::usage(format!("the machine file is no text: byte {} is no UTF-8", error.valid_up_to())))?;
     if text.trim_start_matches('\u{feff}').trim_start().starts_with('<') {
-        return Err(Error::feature_off(&format!("{}: a machine in XML", path.display()), "topology"));
+        return Err(Error::feature_off("a machine in XML", "topology"));
     }
-    Machine::from_toml(text).map_err(|error| wrong(&error))
+    Ok(Machine::from_toml(text)?)
 }

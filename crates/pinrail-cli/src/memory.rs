@@ -1,8 +1,8 @@
 //! Memory of the command's own for a batch: one mapping for each allocation.
 
 use pinrail_core::batch::{Allocation, Layout};
-use pinrail_core::{Access, Diagnosis, ErrorKind, Memory, Place, Prepare as _, PrepareStep};
-use pinrail_memory::{Mapping, Pages, Populate};
+use pinrail_core::{Access, Buffer, Diagnosis, ErrorKind, Machine, Memory, Place, Prepare as _, PrepareStep};
+use pinrail_memory::{Mapping, Pages, Populate, host_place};
 use pinrail_policy::Slices;
 
 use crate::error::Error;
@@ -35,6 +35,20 @@ pub(crate) fn map(layout: &Layout, pages: Pages) -> Result<Mapped, Error> {
     mapped.notes.sort_unstable();
     mapped.notes.dedup();
     Ok(mapped)
+}
+
+/// True where it depends on the node of its pages which rails are near to host memory.
+pub(crate) fn decides_rails(machine: &Machine) -> bool {
+    machine.rails.iter().any(|rail| rail.node.is_some())
+}
+
+/// The buffers with the node that their pages lie on, or will, where that matters and nobody named it.
+pub(crate) fn placed(mut buffers: Vec<Buffer>, machine: &Machine) -> Vec<Buffer> {
+    for buffer in buffers.iter_mut().filter(|buffer| decides_rails(machine) && buffer.place == Place::Host) {
+        // Where the kernel does not tell, the place stays unknown, and the plan says what follows from that.
+        buffer.place = host_place(buffer.extent()).unwrap_or(Place::Host);
+    }
+    buffers
 }
 
 /// Makes every page resident, as memory is that its owner has used.

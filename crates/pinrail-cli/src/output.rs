@@ -8,11 +8,14 @@ mod failure;
 mod plan;
 mod run;
 mod table;
+#[cfg(feature = "topology")]
+mod topo;
 
 use std::io::{self, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind as Wrong;
+use pinrail_core::{Rail, RailId};
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -22,8 +25,8 @@ pub(crate) trait Document {
     /// For programs.
     fn json(&self) -> Value;
 
-    /// For people: at most 80 columns, except where names or values are longer.
-    fn human(&self, to: &mut dyn Write) -> io::Result<()>;
+    /// For people, on lines of at most `width` characters where words and numbers allow it.
+    fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()>;
 
     /// What failed, where there is a result all the same.
     fn failure(&self) -> Option<&Error> {
@@ -53,7 +56,7 @@ impl Form {
             Ok(document) => {
                 let failure = document.failure();
                 let written = match self {
-                    Form::Human => print(|to| document.human(to)),
+                    Form::Human => print(|to| document.human(to, width())),
                     Form::Json => {
                         let mut whole = document.json();
                         if let Some(error) = failure {
@@ -126,4 +129,21 @@ fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Option<ExitCod
 /// So many of something.
 fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+/// Some of a machine's rails by name.
+fn names(all: &[Rail], chosen: &[RailId]) -> String {
+    const SHOWN: usize = 32;
+    if chosen.len() > 1 && chosen.len() == all.len() {
+        return format!("all {}", chosen.len());
+    }
+    let shown: Vec<&str> = chosen.iter().take(SHOWN).map(|rail| all[rail.index()].name.as_str()).collect();
+    let hidden = if chosen.len() > SHOWN { format!(" … ({} in all)", chosen.len()) } else { String::new() };
+    format!("{}{hidden}", shown.join(" "))
+}
+
+/// How wide the terminal is; what is no terminal has room for everything.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(stdout());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
 }

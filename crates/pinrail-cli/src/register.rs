@@ -1,21 +1,23 @@
 //! `pinrail register`: registers a batch in memory of its own, and undoes it.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use pinrail_conformance::{Target, Verified, verify};
-use pinrail_core::{Diagnosis, ErrorKind, Identity, Source};
+use pinrail_core::batch::Layout;
+use pinrail_core::{ChunkId, Diagnosis, ErrorKind, Identity, Machine, Place, Registrar, Source};
 use pinrail_engine::{Attempts, Engine, Failure, OnFailure, Options, Registration, Report};
 use pinrail_memory::{Pages, Populate};
 use pinrail_plan::Plan;
+use pinrail_policy::Policy;
 
 use crate::args::{BatchArgs, MachineArgs, PolicyArgs};
 use crate::backend::{Backend, Opened};
-use crate::clock::{self, Stopwatch};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::{batch, memory, output, progress};
+use crate::{batch, clock, memory, output, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -93,18 +95,26 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
     let Opened { registrar, mut machine } = args.backend.open(args.machine.read()?)?;
     batch.limit_rails(&mut machine)?;
     let layout = batch.layout()?;
-    let engine = Engine::new(Arc::clone(&registrar), Arc::new(Populate::new()));
-    engine.check(&Plan::new(layout.imagined()?, &machine, &policy)?)?;
+    check_as_written(&layout, &machine, &policy)?;
 
-    let watch = Stopwatch::start();
-    let memory::Mapped { memories, notes } = memory::map(&layout, args.pages)?;
-    if args.memory == MemoryState::Resident {
-        memory::make_resident(&layout, &memories, &interrupt)?;
-    }
-    let allocate = watch.elapsed();
+    let (mapped, mapping) = clock::timed(|| memory::map(&layout, args.pages));
+    let memory::Mapped { memories, notes } = mapped?;
     output::note(&notes);
+    let plan =
+        || -> Result<Plan, Error> { Ok(Plan::new(memory::placed(layout.buffers(&memories)?, &machine), &machine, &policy)?) };
+    let engine = Engine::new(Arc::clone(&registrar), Arc::new(Populate::new()));
+    let mut touching = Duration::ZERO;
+    if args.memory == MemoryState::Resident {
+        // What cannot be is refused before pages are touched, unless only the touch decides which rails are near.
+        if !memory::decides_rails(&machine) {
+            engine.check(&plan()?)?;
+        }
+        let (touched, took) = clock::timed(|| memory::make_resident(&layout, &memories, &interrupt));
+        touched?;
+        touching = took;
+    }
 
-    let plan = Arc::new(Plan::new(layout.buffers(&memories)?, &machine, &policy)?);
+    let plan = Arc::new(plan()?);
     let cpu_before = clock::cpu();
     let handle = engine.start(Arc::clone(&plan), &args.options())?;
     interrupt.cancels(handle.canceller());
@@ -128,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
         identity: registrar.identity(),
         rails: machine.rails.len(),
         tasks: plan.tasks(),
-        allocate,
+        allocate: mapping + touching,
         registered,
         deregistered,
         cpu,
@@ -152,19 +162,46 @@ impl Args {
     }
 }
 
+/// What is wrong with the batch as it is written is said before it gets memory of its own, where addresses that overlap
+/// would not.
+fn check_as_written(layout: &Layout, machine: &Machine, policy: &Policy) -> Result<(), Error> {
+    let buffers = layout.imagined()?;
+    if buffers.iter().any(|buffer| matches!(buffer.place, Place::Gpu(_))) {
+        // Memory of devices is not made here, so all that can be said of it is said now.
+        Plan::new(buffers, machine, policy)?;
+    } else {
+        Plan::new(buffers, &Machine::of_rails(1), &Policy::new(NonZeroU32::MIN))?;
+    }
+    Ok(())
+}
+
 /// Moves bytes through everything that is live.
-fn moved(registration: &Registration, registrar: &dyn pinrail_core::Registrar) -> Result<Verified, Error> {
+fn moved(registration: &Registration, registrar: &dyn Registrar) -> Result<Verified, Error> {
     let mover = registrar.mover().ok_or_else(|| {
         let message = "this backend cannot move bytes by itself, so --verify has nothing to verify with";
         Diagnosis::new(ErrorKind::NotSupported, message)
     })?;
     let (plan, source) = (registration.plan(), Source::Address);
-    let target = |(id, mr)| {
-        let buffer = &plan.buffer_of(id).name;
-        Target { buffer, id, chunk: plan.chunk(id, &source), mr }
-    };
+    let names = names_by_chunk(plan);
+    let target = |(id, mr): (ChunkId, _)| Target { buffer: names[id.index()], id, chunk: plan.chunk(id, &source), mr };
     let targets: Vec<Target<'_>> = registration.mrs().map(target).collect();
-    verify(mover, &targets, TRANSFER_WAIT).map_err(|error| error.diagnosis().into())
+    verify(mover, &targets, TRANSFER_WAIT).map_err(|error| {
+        let rail = &plan.rails()[error.place().rail.index()].name;
+        error.diagnosis().rail(rail).into()
+    })
+}
+
+/// A buffer's name for each chunk. Chunks that share a buffer have the same, so that the seam between them is found.
+fn names_by_chunk(plan: &Plan) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::with_capacity(plan.chunks().len());
+    let mut last = None;
+    for id in plan.chunk_ids() {
+        let members = plan.buffers_of(id);
+        let shared = names.last().filter(|_| last == members.first().copied());
+        names.push(shared.copied().unwrap_or(&plan.buffer_of(id).name));
+        last = members.last().copied();
+    }
+    names
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -6,10 +6,12 @@ use pinrail_core::{PinsCounted, Prepare, Rail, Registrar};
 use pinrail_memory::Memlock;
 use pinrail_plan::Plan;
 
+use crate::clock;
 use crate::failure::{Failure, Refusal};
-use crate::handle::{Handle, Slot};
+use crate::handle::{Handle, Slot, Steering};
 use crate::register;
 use crate::registration::Registration;
+use crate::run::Control;
 
 /// Runs plans on a registrar.
 #[derive(Clone)]
@@ -72,32 +74,64 @@ impl Engine {
 
     /// Registers a plan: all of it or nothing. The caller's thread works too.
     ///
+    /// Where a registration that several buffers share is refused as such, the batch is undone and tried again with those
+    /// buffers in registrations of their own.
+    ///
     /// # Errors
     /// [`Failure`]; what was registered is undone unless [`OnFailure::KeepComplete`] was asked for.
     pub fn register(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Registration, Box<Failure>> {
         let plan = plan.into();
-        self.check(&plan)?;
-        let refused = |refusal| Failure::refused(refusal, plan.tasks());
-        let control = Arc::new(register::control(&plan, options).map_err(refused)?);
-        register::register(Arc::clone(&plan), Arc::clone(&self.registrar), Arc::clone(&self.prepare), control, options)
+        let (control, steering) = self.begin(&plan, options)?;
+        self.carry_out(plan, control, &steering, options)
     }
 
-    /// Registers a plan in the background.
+    /// Registers a plan in the background, as [`Engine::register`] does.
     ///
     /// # Errors
     /// [`Failure`] with [`Reason::Refused`](crate::Reason::Refused) when it cannot begin; later failures are the handle's to tell.
     pub fn start(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Handle, Box<Failure>> {
         let plan = plan.into();
-        self.check(&plan)?;
         let tasks = plan.tasks();
-        let control = Arc::new(register::control(&plan, options).map_err(|refusal| Failure::refused(refusal, tasks))?);
+        let (control, steering) = self.begin(&plan, options)?;
         let slot = Arc::new(Slot::default());
-        let handle = Handle::new(Arc::clone(&control), Arc::clone(&slot));
-        let (registrar, prepare, options) = (Arc::clone(&self.registrar), Arc::clone(&self.prepare), *options);
-        let run = move || slot.fill(|| register::register(plan, registrar, prepare, control, &options));
+        let handle = Handle::new(Arc::clone(&steering), Arc::clone(&slot));
+        let (engine, options) = (self.clone(), *options);
+        let run = move || slot.fill(|| engine.carry_out(plan, control, &steering, &options));
         match thread::Builder::new().name("pinrail-0".to_owned()).spawn(run) {
             Ok(_) => Ok(handle),
             Err(no_thread) => Err(Failure::refused(Refusal::Host(no_thread), tasks)),
+        }
+    }
+
+    fn begin(&self, plan: &Plan, options: &Options) -> Result<(Arc<Control>, Arc<Steering>), Box<Failure>> {
+        self.check(plan)?;
+        let deadline = options.deadline.map(|after| clock::now() + after);
+        let control = register::control(plan, deadline).map_err(|refusal| Failure::refused(refusal, plan.tasks()))?;
+        let control = Arc::new(control);
+        Ok((Arc::clone(&control), Arc::new(Steering::new(control))))
+    }
+
+    fn carry_out(
+        &self,
+        mut plan: Arc<Plan>,
+        mut control: Arc<Control>,
+        steering: &Steering,
+        options: &Options,
+    ) -> Result<Registration, Box<Failure>> {
+        loop {
+            let deadline = control.deadline();
+            let (registrar, prepare) = (Arc::clone(&self.registrar), Arc::clone(&self.prepare));
+            let failure = match register::register(Arc::clone(&plan), registrar, prepare, control, options) {
+                Err(failure) => failure,
+                done => return done,
+            };
+            // Each round has fewer shared registrations, so this ends.
+            let Some(apart) = failure.with_refused_apart(&plan) else { return Err(failure) };
+            let Ok(next) = register::control(&apart, deadline) else { return Err(failure) };
+            // What was kept for its completeness is undone before it is registered again.
+            drop(failure);
+            (plan, control) = (Arc::new(apart), Arc::new(next));
+            steering.turn_to(Arc::clone(&control));
         }
     }
 

@@ -1,7 +1,12 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
-use pinrail_core::{Cause, ChunkId, DeregisterError, Diagnosis, ErrorKind, PrepareError, RailId, RegisterError, StepsError};
+use pinrail_core::{
+    BufferId, Cause, ChunkId, DeregisterError, Diagnosis, ErrorKind, PrepareError, RailId, RegisterError, StepsError,
+};
+
+use pinrail_plan::Plan;
 
 use crate::{Registration, Report};
 
@@ -162,6 +167,31 @@ impl Failure {
             kept: None,
             report: None,
         })
+    }
+
+    /// The plan to try next: with the buffers apart whose shared registration was refused as such. `None` where sharing is
+    /// not what failed, or where more registrations would not be accepted either.
+    pub(crate) fn with_refused_apart(&self, plan: &Plan) -> Option<Plan> {
+        let of_sharing = |failed: &&StepFailure| match &failed.error {
+            StepError::Register(error) => matches!(
+                error.cause,
+                Cause::MrSize { .. }
+                    | Cause::Alignment { .. }
+                    | Cause::Unmapped { .. }
+                    | Cause::Protection { .. }
+                    | Cause::Other { .. }
+            ),
+            StepError::Prepare(_) | StepError::Deregister(_) => false,
+        };
+        let shared = |failed: &StepFailure| plan.buffers_of(failed.chunk).len() > 1;
+        let all_of_sharing = self.failed.iter().all(|failed| of_sharing(&failed) && shared(failed));
+        if !matches!(self.reason, Reason::Step(_)) || self.quarantine.is_some() || !all_of_sharing {
+            return None;
+        }
+        let refused: BTreeSet<BufferId> = self.failed.iter().flat_map(|failed| plan.buffers_of(failed.chunk)).copied().collect();
+        // Who is alone already stays so, or two refusals could take turns for ever.
+        let is_alone = |buffer| plan.chunks_of(buffer).all(|chunk| plan.buffers_of(ChunkId(chunk)).len() == 1);
+        plan.without_coalescing(&|buffer| refused.contains(&buffer) || is_alone(buffer)).ok()
     }
 
     /// The failure as a user meets it.

@@ -14,13 +14,42 @@ use crate::{Failure, Registration};
 /// is undone, in the background.
 #[must_use = "a handle that is dropped cancels its registration"]
 pub struct Handle {
-    control: Arc<Control>,
+    steering: Arc<Steering>,
     result: Arc<Slot>,
 }
 
 /// Cancels a registration from anywhere: a signal handler's thread, another task.
 #[derive(Clone)]
-pub struct Canceller(Arc<Control>);
+pub struct Canceller(Arc<Steering>);
+
+/// Leads to the run that goes on now: a batch may take more than one.
+pub(crate) struct Steering(Mutex<Steered>);
+
+struct Steered {
+    now: Arc<Control>,
+    is_cancelled: bool,
+}
+
+impl Steering {
+    pub(crate) fn new(control: Arc<Control>) -> Steering {
+        Steering(Mutex::new(Steered { now: control, is_cancelled: false }))
+    }
+
+    /// The next run; one that was cancelled before it began stops at once.
+    pub(crate) fn turn_to(&self, control: Arc<Control>) {
+        let mut steered = lock(&self.0);
+        if steered.is_cancelled {
+            control.stop(Stop::Cancelled);
+        }
+        steered.now = control;
+    }
+
+    fn cancel(&self) {
+        let mut steered = lock(&self.0);
+        steered.is_cancelled = true;
+        steered.now.stop(Stop::Cancelled);
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Slot {
@@ -38,20 +67,20 @@ impl Slot {
 }
 
 impl Handle {
-    pub(crate) fn new(control: Arc<Control>, result: Arc<Slot>) -> Handle {
-        Handle { control, result }
+    pub(crate) fn new(steering: Arc<Steering>, result: Arc<Slot>) -> Handle {
+        Handle { steering, result }
     }
 
     /// What [`Canceller::cancel`] can be called on from elsewhere.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
-        Canceller(Arc::clone(&self.control))
+        Canceller(Arc::clone(&self.steering))
     }
 
     /// How far it is.
     #[must_use]
     pub fn progress(&self) -> Counts {
-        self.control.dispatch.counts()
+        lock(&self.steering.0).now.dispatch.counts()
     }
 
     /// Waits for the end, the rollback included.
@@ -80,13 +109,13 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.control.stop(Stop::Cancelled);
+        self.steering.cancel();
     }
 }
 
 impl Canceller {
     /// Returns at once. Nothing starts after it; calls in flight end, and what was registered is undone.
     pub fn cancel(&self) {
-        self.0.stop(Stop::Cancelled);
+        self.0.cancel();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use pinrail_core::{BufferId, ChunkId, Kind, Prepare, Prepared, RailId, Registrar, Source, StepWhat, Steps};
 use pinrail_dispatch::{Dispatch, Outcome, Stop};
@@ -67,11 +68,10 @@ impl Registering {
 }
 
 /// The control of a registration's run: made before it starts, so that others can stop it.
-pub(crate) fn control(plan: &Plan, options: &Options) -> Result<Control, Refusal> {
+pub(crate) fn control(plan: &Plan, deadline: Option<Instant>) -> Result<Control, Refusal> {
     let steps = plan.steps(Kind::Register)?;
     let limits = calls::begin(plan, Kind::Register)
         .map_err(|cause| Refusal::Policy { policy: plan.policy().concurrency.spec(), what: cause.to_string() })?;
-    let deadline = options.deadline.map(|after| crate::clock::now() + after);
     Ok(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), deadline))
 }
 
@@ -122,7 +122,8 @@ fn undo(registration: Registration, reason: Reason, failed: Vec<StepFailure>, on
     };
     let attempted = attempted(&report.record, &report.steps);
     let not_attempted = registration.plan().tasks() - attempted;
-    let (kept, rest) = registration.split(|buffer| kept_buffers.contains(&buffer));
+    let plan = registration.plan_arc();
+    let (kept, rest) = registration.split(|chunk| plan.buffers_of(chunk).iter().any(|buffer| kept_buffers.contains(buffer)));
     let before = rest.live();
     let left = deregister::run(rest, InReverse(&report)).err().map(|still| still.registration);
     let rolled_back = before - left.as_ref().map_or(0, |left| left.live());

@@ -33,6 +33,10 @@ impl Control {
         Control { dispatch, parker: Parker::default(), pauses: Parker::default(), deadline }
     }
 
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Nothing starts after this.
     pub(crate) fn stop(&self, why: Stop) {
         self.parker.deliver(self.dispatch.stop(why));

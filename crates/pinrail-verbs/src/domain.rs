@@ -2,8 +2,8 @@
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use pinrail_core::{
     Access, Cause, Chunk, DevicePath, Extent, Keys, MoveError, PinsCounted, Rail, RailLimits, RegisterError, Source,
@@ -12,7 +12,7 @@ use rdma_sys as sys;
 use smallvec::SmallVec;
 
 use crate::cause::{self, Refused};
-use crate::pair::Pair;
+use crate::turns::Turns;
 use crate::{OpenError, access, device, ffi};
 
 /// The header's macros of these names call what is called here.
@@ -21,8 +21,8 @@ const REG_DMABUF: &str = "ibv_reg_dmabuf_mr";
 
 /// One protection domain, ours or the caller's, and what moves bytes on it.
 pub(crate) struct Domain {
-    /// Opened when first needed. Dropped before the PD, as the fields are dropped in this order.
-    pub(crate) pair: Mutex<Option<Pair>>,
+    /// What moves bytes, made when first needed. Dropped before the PD, as the fields are dropped in this order.
+    pub(crate) turns: Turns,
     pd: NonNull<sys::ibv_pd>,
     context: NonNull<sys::ibv_context>,
     pub(crate) device: String,
@@ -30,8 +30,7 @@ pub(crate) struct Domain {
     _opened: Option<Opened>,
 }
 
-// SAFETY: libibverbs may be called by any thread at any time, on any object (ibv_*(3): "thread safe"). What the pair
-// needs beyond that it has its lock for.
+// SAFETY: libibverbs may be called by any thread at any time, on any object.
 unsafe impl Send for Domain {}
 // SAFETY: as above.
 unsafe impl Sync for Domain {}
@@ -137,7 +136,7 @@ impl Domain {
     }
 
     fn of(pd: NonNull<sys::ibv_pd>, context: NonNull<sys::ibv_context>, device: String) -> Domain {
-        Domain { pair: Mutex::new(None), pd, context, device, live: AtomicU64::new(0), _opened: None }
+        Domain { turns: Turns::default(), pd, context, device, live: AtomicU64::new(0), _opened: None }
     }
 
     pub(crate) fn pd(&self) -> NonNull<sys::ibv_pd> {

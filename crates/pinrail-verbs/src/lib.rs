@@ -40,6 +40,7 @@ mod ffi;
 mod fork;
 mod pair;
 mod sysfs;
+mod turns;
 mod verbs;
 
 pub use error::OpenError;

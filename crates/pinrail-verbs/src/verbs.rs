@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinrail_core::{
@@ -148,23 +148,17 @@ impl Verbs {
         let api = bytes.api();
         let registered = self.ours(mr).ok_or_else(|| MoveError::new(api, None, Cause::NotOurs))?;
         let deadline = Deadline::after(wait);
-        let mut held = loop {
-            match registered.domain().pair.try_lock() {
-                Ok(held) => break held,
-                Err(TryLockError::Poisoned(held)) => break held.into_inner(),
-                Err(TryLockError::WouldBlock) => deadline.pause(api)?,
-            }
-        };
+        let mut turn = registered.domain().turns.take(api, &deadline)?;
         // After a failure it is not put back: a broken connection is of no use, and a request that is still under way ends
         // with its queue pair.
-        let pair = match held.take() {
+        let pair = match turn.pair.take() {
             Some(pair) => pair,
             None => Pair::open(registered.domain())?,
         };
         // No range is checked here. It is the NIC that refuses what the key does not cover, and no address outside the
         // registration is inside it, wrapped around or not.
         pair.transfer(registered.rkey(), mr.extent().start().wrapping_add(at), bytes, &deadline)?;
-        *held = Some(pair);
+        turn.pair = Some(pair);
         Ok(())
     }
 }

@@ -19,5 +19,9 @@ pub use pinrail_libfabric as libfabric;
 pub use pinrail_memory as memory;
 pub use pinrail_plan as plan;
 pub use pinrail_policy as policy;
+#[cfg(feature = "topology")]
+pub use pinrail_topology as topology;
 #[cfg(feature = "uring")]
 pub use pinrail_uring as uring;
+#[cfg(feature = "verbs")]
+pub use pinrail_verbs as verbs;

@@ -40,7 +40,7 @@ impl Kernel {
     /// What it starts from, made anew: the scripts in it change more often than the kernel.
     pub(super) fn initrd(&self, path: &Path) -> Result<()> {
         let mut archive = Archive::default();
-        for folder in ["bin", "dev", "proc", "sys", "root", "host", "top", "modules"] {
+        for folder in ["bin", "dev", "proc", "sys", "new", "host", "top", "modules"] {
             archive.folder(folder);
         }
         archive.file("init", INIT.as_bytes());

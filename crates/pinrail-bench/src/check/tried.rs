@@ -24,8 +24,8 @@ pub(crate) fn slices(a: Slicing, b: Slicing) -> Option<(Check, String)> {
 }
 
 /// Trials were interleaved in an order that favours nobody.
-pub(crate) fn interleaved(schedule: &[Vec<usize>], variants: usize) -> Option<(Check, String)> {
-    schedule::fault(schedule, variants).map(|what| (Check::Interleaved, format!("trials were not interleaved: {what}")))
+pub(crate) fn interleaved(schedule: &[Vec<usize>], names: &[String]) -> Option<(Check, String)> {
+    schedule::fault(schedule, names).map(|what| (Check::Interleaved, format!("trials were not interleaved: {what}")))
 }
 
 /// There are enough trials for the interval.

@@ -19,13 +19,13 @@ impl Document for Measured {
         serde_json::to_value(&self.0).unwrap_or_else(|error| json!({ "error": error.to_string() }))
     }
 
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+    fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
         let results = &self.0;
         heading(to, results)?;
-        times(to, results)?;
-        costs(to, results)?;
-        comparisons(to, results)?;
-        results.notes.iter().try_for_each(|note| writeln!(to, "note: {note}"))
+        times(to, width, results)?;
+        costs(to, width, results)?;
+        comparisons(to, width, results)?;
+        results.notes.iter().try_for_each(|note| table::paragraph(to, width, 6, &format!("note: {note}")))
     }
 }
 
@@ -47,14 +47,14 @@ fn heading(to: &mut dyn Write, results: &Results) -> io::Result<()> {
     )
 }
 
-fn times(to: &mut dyn Write, results: &Results) -> io::Result<()> {
+fn times(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> {
     writeln!(to, "\nmilliseconds: median (99 % interval); total is prefault to the last key")?;
     let row = |of: &VariantResults| [of.name.clone(), interval(&of.total), interval(&of.register), interval(&of.deregister)];
     let columns = [("variant", Side::Left), ("total", Side::Left), ("register", Side::Left), ("deregister", Side::Left)];
-    table::write(to, columns, results.variants.iter().map(row))
+    table::write(to, width, columns, results.variants.iter().map(row))
 }
 
-fn costs(to: &mut dyn Write, results: &Results) -> io::Result<()> {
+fn costs(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> {
     writeln!(to, "\nwhat it cost; service and wait are a registration's, on average")?;
     let row = |of: &VariantResults| {
         #[expect(clippy::cast_precision_loss, reason = "a count of calls")]
@@ -78,7 +78,7 @@ fn costs(to: &mut dyn Write, results: &Results) -> io::Result<()> {
         ("service", Side::Right),
         ("wait", Side::Right),
     ];
-    table::write(to, columns, results.variants.iter().map(row))?;
+    table::write(to, width, columns, results.variants.iter().map(row))?;
     for of in results.variants.iter().filter(|of| !of.outliers.is_empty()) {
         let far = of.outliers.iter().map(|&at| ms(of.samples[at])).collect::<Vec<_>>().join(", ");
         writeln!(to, "outliers, kept: {} {far} ms", of.name)?;
@@ -86,7 +86,7 @@ fn costs(to: &mut dyn Write, results: &Results) -> io::Result<()> {
     Ok(())
 }
 
-fn comparisons(to: &mut dyn Write, results: &Results) -> io::Result<()> {
+fn comparisons(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> {
     let said: Vec<&Comparison> = results.comparisons.iter().filter(|of| of.verdict != Verdict::Withheld).collect();
     let fastest = results.variants.iter().filter(|of| said.iter().any(|pair| pair.a == of.name || pair.b == of.name));
     let fastest = fastest.min_by(|a, b| a.total.median_s.total_cmp(&b.total.median_s));
@@ -98,7 +98,7 @@ fn comparisons(to: &mut dyn Write, results: &Results) -> io::Result<()> {
         writeln!(to, "\ntotals compared, trial by trial")?;
         let columns =
             [(heading.as_str(), Side::Left), ("ratio", Side::Right), ("99 % interval", Side::Left), ("verdict", Side::Left)];
-        table::write(to, columns, shown.into_iter())?;
+        table::write(to, width, columns, shown.into_iter())?;
         if !all {
             writeln!(to, "  (--json has all {} pairs)", results.comparisons.len())?;
         }
@@ -112,7 +112,7 @@ fn comparisons(to: &mut dyn Write, results: &Results) -> io::Result<()> {
             [pair] => format!("{} / {}", pair.a, pair.b),
             pairs => count(pairs.len(), "comparison"),
         };
-        writeln!(to, "withheld, {which}: {reason}")?;
+        table::paragraph(to, width, 10, &format!("withheld, {which}: {reason}"))?;
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use pinrail_core::size::Bytes;
-use pinrail_core::{BufferId, Rail, RailId};
+use pinrail_core::size::{Bytes, Mbps};
+use pinrail_core::{BufferId, Rail};
 use pinrail_plan::{Plan, RailNeeds};
 use serde_json::Value;
 
 use super::table::{self, Side};
-use super::{Document, count};
+use super::{Document, count, names};
 use crate::plan::Planned;
 
 impl Document for Planned {
@@ -17,7 +17,7 @@ impl Document for Planned {
         self.plan.to_json_value(&self.batch, self.memlock)
     }
 
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+    fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
         let Planned { plan, memlock, .. } = self;
         let needs = plan.needs();
         let bytes = plan.buffers().iter().fold(0u64, |sum, buffer| sum.saturating_add(buffer.len()));
@@ -40,16 +40,16 @@ impl Document for Planned {
         };
         let columns =
             [("rail", Side::Left), ("registrations", Side::Right), ("bytes", Side::Right), ("page entries", Side::Right)];
-        table::write(to, columns, plan.rails().iter().zip(&needs.rails).map(rail))?;
+        table::write(to, width, columns, plan.rails().iter().zip(&needs.rails).map(rail))?;
 
         writeln!(to)?;
         let columns = [("buffers", Side::Left), ("each", Side::Right), ("chunks", Side::Right), ("rails", Side::Left)];
         let groups = grouped(plan, |id| Some(kind(plan, id)));
-        table::write(to, columns, groups.into_iter().map(|group| row(plan, group)))?;
+        table::write(to, width, columns, groups.into_iter().map(|group| row(plan, group)))?;
         for group in grouped(plan, |id| plan.selection(id).fallback.as_deref()) {
             // A fallback is never silent: each is said once, with the buffers that met it.
             let fallback = plan.selection(group.0).fallback.as_deref().unwrap_or_default();
-            writeln!(to, "fallback for {}: {fallback}", called(plan, group))?;
+            table::paragraph(to, width, 10, &format!("fallback for {}: {fallback}", called(plan, group)))?;
         }
         Ok(())
     }
@@ -95,27 +95,16 @@ fn kind(plan: &Plan, id: BufferId) -> impl Ord {
 fn row(plan: &Plan, group: Group) -> [String; 4] {
     let (first, _) = group;
     let (buffer, selection) = (&plan.buffers()[first.index()], plan.selection(first));
-    let speed = plan.machine().mbps(&selection.rails).map_or_else(String::new, |mbps| format!(", {mbps} Mb/s"));
+    let speed = plan.machine().mbps(&selection.rails).map_or_else(String::new, |mbps| format!(", {}", Mbps(mbps)));
     [
         format!("{} ({})", called(plan, group), buffer.place),
         Bytes(buffer.len()).to_string(),
         plan.chunks_of(first).len().to_string(),
-        format!("{}: {}{speed}", names(plan, &selection.rails), selection.why),
+        format!("{}: {}{speed}", names(plan.rails(), &selection.rails), selection.why),
     ]
 }
 
 fn called(plan: &Plan, (first, others): Group) -> String {
     let name = &plan.buffers()[first.index()].name;
     if others == 0 { name.to_string() } else { format!("{name} and {others} more") }
-}
-
-/// The rails by name, as many as fit in a line.
-fn names(plan: &Plan, rails: &[RailId]) -> String {
-    const SHOWN: usize = 4;
-    if rails.len() > 1 && rails.len() == plan.rails().len() {
-        return format!("all {}", rails.len());
-    }
-    let shown: Vec<&str> = rails.iter().take(SHOWN).map(|rail| plan.rails()[rail.index()].name.as_str()).collect();
-    let hidden = if rails.len() > SHOWN { format!(",… ({} in all)", rails.len()) } else { String::new() };
-    format!("{}{hidden}", shown.join(","))
 }

@@ -43,7 +43,7 @@ impl Document for Ran {
         }]})
     }
 
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+    fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
         let (identity, report) = (&self.identity, &self.registered);
         writeln!(to, "backend  {} ({}, {})", identity.backend, identity.provider, identity.library)?;
         writeln!(to, "policy   {}", self.policy)?;
@@ -58,7 +58,7 @@ impl Document for Ran {
             ("deregister", self.deregistered.tasks),
         ];
         let row = |(stage, time): (&str, Duration)| [stage.to_owned(), format!("{:.6}", time.as_secs_f64())];
-        table::write(to, [("stage", Side::Left), ("seconds", Side::Right)], stages.into_iter().map(row))?;
+        table::write(to, width, [("stage", Side::Left), ("seconds", Side::Right)], stages.into_iter().map(row))?;
 
         writeln!(to)?;
         let (cpu, busy) = (self.cpu.as_secs_f64(), self.cores_busy());

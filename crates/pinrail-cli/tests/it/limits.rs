@@ -71,7 +71,7 @@ fn what_certainly_does_not_fit_is_refused_before_any_call() {
 #[test]
 fn what_another_process_has_pinned_is_met_by_the_call_and_all_is_undone() {
     let Some(user) = User::who_pins_nothing_else(64_501) else { return };
-    let holder = held(|| user.register(&["--batch", "1536x4KiB", "--verify"]), 5 << 20);
+    let holder = held(|| user.register(&["--batch", "1536x4KiB", "--verify"]), 6 << 20);
     let four = ["--batch", "4x1MiB", "--policy", "capped=1"];
 
     let ran = run(&mut user.register(&four));

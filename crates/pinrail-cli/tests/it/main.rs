@@ -11,3 +11,6 @@ mod plan;
 mod register;
 mod signals;
 mod support;
+mod topo;
+#[cfg(feature = "verbs")]
+mod verbs;

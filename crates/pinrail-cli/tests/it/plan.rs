@@ -21,7 +21,7 @@ fn a_plan_has_all_its_parts() {
         parts,
         ["batch", "buffers", "chunks", "limits", "machine", "needs", "order", "policy", "rails", "tasks", "version"]
     );
-    assert_eq!(plan["policy"], "device-local+share=fair+rails-in-parallel+descending+capped=3+prefault");
+    assert_eq!(plan["policy"], "device-local+share=fair+rails-in-parallel+descending+capped=3+prefault+coalesce+coverage=full");
     assert_eq!((&plan["tasks"], &plan["limits"]["total"]), (&json!(6), &json!(3)));
     let memlock = &plan["needs"]["memlock"];
     assert_eq!((&memlock["need"], &memlock["counts"]), (&json!(6 * (2500u64 << 20)), &json!("unknown")));

@@ -35,7 +35,7 @@ fn the_published_batch_on_four_rails_is_registered_and_verified() {
     );
     assert_eq!((&ran["tasks"], &ran["peak_in_flight"], &ran["peak_threads"]), (&json!(728), &json!(2), &json!(2)));
     assert_eq!((&ran["verified"]["mrs"], &ran["verified"]["seams"]), (&json!(728), &json!(0)));
-    assert_eq!(ran["policy"], "device-local+share=fair+rails-in-parallel+ascending+capped=2+prefault");
+    assert_eq!(ran["policy"], "device-local+share=fair+rails-in-parallel+ascending+capped=2+prefault+coalesce+coverage=full");
     assert_eq!((&ran["backend"], &ran["provider"]), (&json!("uring"), &json!("io_uring")));
     assert_eq!((&ran["controller"], &ran["failed"]), (&Value::Null, &json!([])));
     let seconds = |stage: &str| ran["stages"][stage].as_f64().unwrap();
@@ -76,6 +76,17 @@ fn seams_are_verified_on_every_rail() {
     assert_eq!((&ran["tasks"], &ran["verified"]["mrs"], &ran["verified"]["seams"]), (&json!(12), &json!(12), &json!(6)));
 }
 
+/// Two neighbours share registrations: one of them has a seam within, though it begins in the middle of a chunk.
+#[test]
+fn a_seam_within_a_neighbour_is_verified() {
+    let path = batch(
+        "neighbours",
+        r#"{"buffers":[{"len":12288,"allocation":"a"},{"len":20480,"allocation":"a"}],"rail_limits":{"*":{"max_mr_size":16384}}}"#,
+    );
+    let ran = register(&["--batch", path.to_str().unwrap(), "--verify"]);
+    assert_eq!((&ran["tasks"], &ran["verified"]["mrs"], &ran["verified"]["seams"]), (&json!(2), &json!(2), &json!(1)));
+}
+
 #[test]
 fn every_state_and_kind_of_memory_can_be_registered() {
     for arguments in [
@@ -94,7 +105,11 @@ fn every_state_and_kind_of_memory_can_be_registered() {
     );
     let (path, machine) = (path.to_str().unwrap(), machine.to_str().unwrap());
     let ran = register(&["--batch", path, "--machine", machine, "--policy", "rail-local", "--verify"]);
-    assert_eq!((&ran["tasks"], &ran["verified"]["mrs"]), (&json!(4), &json!(4)), "two rails are on node 0");
+    assert_eq!(
+        (&ran["tasks"], &ran["verified"]["mrs"]),
+        (&json!(2), &json!(2)),
+        "neighbours share one MR, and two rails are on node 0"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod fake;
 mod pairs;
 mod policies;
 mod real;
+mod reports;
 mod soak;
 
 use std::collections::BTreeSet;
@@ -392,4 +393,28 @@ proptest! {
         prop_assert_eq!(fake.live(), 0);
         prop_assert_eq!(fake.registered().len(), fake.deregistered().len());
     }
+}
+
+#[test]
+fn a_refused_sharing_is_undone_and_the_batch_registered_all_the_same() {
+    use pinrail_core::batch::{BatchSpec, BufferSpec};
+    let machine = machine(2, 1);
+    let tensors = (0..6).map(|at| BufferSpec { allocation: Some("kv".into()), ..BufferSpec::new(format!("t{at}"), PAGE) });
+    let buffers = || BatchSpec::of(tensors.clone()).layout().unwrap().imagined().unwrap();
+    let policy = pinrail_policy::Policy::new(std::num::NonZeroU32::MIN);
+    let shared = pinrail_plan::Plan::new(buffers(), &machine, &policy).unwrap();
+    assert_eq!(shared.tasks(), 2);
+    let first = tasks(&shared)[0];
+    // Refused once, as a provider does that takes no such range; each tensor alone is taken.
+    let fake = Fake::new(&machine);
+    fake.fail_register(first, Fault::Fails(Cause::Other { what: "EINVAL".into() }, 1));
+    let registration = engine(&fake).register(shared, &options()).unwrap();
+    assert_eq!((registration.live(), registration.plan().chunks().len(), fake.live()), (12, 6, 12));
+    drop(registration);
+    // What is not the fault of sharing is not tried again.
+    let fake = Fake::new(&machine);
+    fake.fail_register(first, enomem());
+    let shared = pinrail_plan::Plan::new(buffers(), &machine, &policy).unwrap();
+    assert!(engine(&fake).register(shared, &options()).is_err());
+    assert_eq!((fake.calls(), fake.live()), (2, 0));
 }

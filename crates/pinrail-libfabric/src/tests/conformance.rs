@@ -60,8 +60,8 @@ struct KeyPeer(Vec<Arc<Domain>>);
 impl KeyPeer {
     fn transfer(&self, told: &Told, at: u64, bytes: Bytes<'_>, wait: Duration) -> Result<(), MoveError> {
         let (domain, deadline) = (&self.0[told.rail.index()], Deadline::after(wait));
-        let mut pair = Pair::open(domain, &deadline)?;
-        pair.transfer(domain, told.base, &told.keys.remote, told.base + at, bytes, &deadline)
+        let pair = Pair::open(domain, &deadline)?;
+        pair.transfer(domain, told.base, &told.keys.remote, told.base + at, bytes, &deadline).map(drop)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Memory that cannot be registered, and that it is said why.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use pinrail_core::{
@@ -36,10 +35,12 @@ fn size(len: u64) -> usize {
     usize::try_from(len).unwrap()
 }
 
-fn map(at: u64, n: u64, flags: i32, file: Option<&File>) -> u64 {
-    let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.map_or(-1, AsRawFd::as_raw_fd));
+/// At an address, which nothing may have yet, or where the kernel likes.
+fn map(at: u64, n: u64) -> u64 {
+    let place = if at == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | place);
     // SAFETY: a new mapping, where nothing is mapped.
-    let start = unsafe { libc::mmap(pointer(at), size(n * PAGE), protection, flags, fd, 0) };
+    let start = unsafe { libc::mmap(pointer(at), size(n * PAGE), protection, flags, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
     start.expose_provenance() as u64
 }
@@ -59,10 +60,34 @@ const AFAR: u64 = 0x20_0000_0000;
 
 /// `n` anonymous pages, and what `change` does to them.
 fn mapped(at: u64, n: u64, change: impl FnOnce(u64)) -> Memory {
-    let place = if at == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
-    let start = map(at, n, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | place, None);
+    let start = map(at, n);
     change(start);
     Memory::new(Pieces(Extent::new(start, n * PAGE).unwrap()))
+}
+
+/// Five pages with a hole of two, and where the hole begins. There is one at a time: it lies where no thread's stack or
+/// heap will be put into it.
+pub(crate) fn with_hole() -> (Memory, u64) {
+    (mapped(AFAR, 5, |start| unmap(start + 2 * PAGE, 2 * PAGE)), 2 * PAGE)
+}
+
+/// A descriptor that is no dma-buf.
+pub(crate) fn memory_file() -> Arc<OwnedFd> {
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: just opened, and known to nobody else.
+    Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Three pages, the middle one read-only.
+pub(crate) fn read_only_in_the_middle() -> Memory {
+    mapped(0, 3, |start| protect(start + PAGE, PAGE, libc::PROT_READ))
+}
+
+/// One page that may only be read.
+pub(crate) fn read_only() -> Memory {
+    mapped(0, 1, |start| protect(start, PAGE, libc::PROT_READ))
 }
 
 fn refused(verbs: &Verbs, rail: RailId, memory: &Memory, access: Access) -> RegisterError {
@@ -73,11 +98,10 @@ fn refused(verbs: &Verbs, rail: RailId, memory: &Memory, access: Access) -> Regi
 fn a_hole_is_named_by_its_first_address() {
     let _alone = alone();
     let Some(verbs) = every_rail() else { return };
-    // Where no thread's stack or heap will be put into the hole.
-    let memory = mapped(AFAR, 5, |start| unmap(start + 2 * PAGE, 2 * PAGE));
+    let (memory, hole) = with_hole();
     for rail in ids(&verbs) {
         let error = refused(&verbs, rail, &memory, Access::FULL);
-        assert_eq!(error.cause, Cause::Unmapped { address: AFAR + 2 * PAGE });
+        assert_eq!(error.cause, Cause::Unmapped { address: memory.extent().start() + hole });
         assert_eq!((error.api, error.errno, error.diagnosis().kind), ("ibv_reg_mr", Some(libc::EFAULT), ErrorKind::Unmapped));
     }
 }
@@ -86,7 +110,7 @@ fn a_hole_is_named_by_its_first_address() {
 fn read_only_memory_is_registered_for_reading_and_refused_for_writing() {
     let _alone = alone();
     let Some(verbs) = every_rail() else { return };
-    let memory = mapped(0, 3, |start| protect(start + PAGE, PAGE, libc::PROT_READ));
+    let memory = read_only_in_the_middle();
     for rail in ids(&verbs) {
         for access in [Access::FULL, Access::LOCAL_WRITE, Access::REMOTE_WRITE] {
             let error = refused(&verbs, rail, &memory, access);
@@ -125,12 +149,7 @@ fn what_is_certainly_wrong_is_told_before_the_call() {
 fn a_device_without_dma_bufs_says_so() {
     let _alone = alone();
     let Some(verbs) = every_rail() else { return };
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(fd >= 0);
-    // SAFETY: just opened, and known to nobody else.
-    let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
-    let (memory, source) = (pages(1), Source::DmaBuf { fd, offset: 0 });
+    let (memory, source) = (pages(1), Source::DmaBuf { fd: memory_file(), offset: 0 });
     for rail in ids(&verbs).filter(|rail| verbs.rails()[rail.index()].device == DevicePath::Unknown) {
         let error = verbs.register(rail, &Chunk { source: &source, ..chunk(&memory, 0..PAGE) }).unwrap_err();
         assert_eq!((error.api, error.errno), ("ibv_reg_dmabuf_mr", Some(libc::EOPNOTSUPP)));

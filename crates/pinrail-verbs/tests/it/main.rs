@@ -6,6 +6,7 @@
 mod bytes;
 mod callers_pd;
 mod causes;
+mod conformance;
 mod fork;
 mod limits;
 mod peer;
