@@ -1,5 +1,7 @@
 //! The engine on a registrar that keeps books: whatever fails, no MR is lost and no worker is stuck.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod fake;
 mod pairs;
 mod policies;
