@@ -10,6 +10,7 @@ mod text;
 
 pub use dispatch::dispatch_ops;
 pub use lookup::lookup_ops;
+pub use pinrail_engine::testing::registry as registry_ops;
 pub use pinrail_topology::testing::{hwloc_xml, nccl_xml, parsed_tree as topology_tree};
 pub use plan::plan;
 pub use text::{batch_json, machine_toml, policy_spec};
@@ -18,7 +19,7 @@ pub use text::{batch_json, machine_toml, policy_spec};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("policy_spec", policy_spec),
     ("batch_json", batch_json),
     ("machine_toml", machine_toml),
@@ -28,4 +29,5 @@ pub const TARGETS: [Target; 9] = [
     ("nccl_xml", nccl_xml),
     ("hwloc_xml", hwloc_xml),
     ("topology_tree", topology_tree),
+    ("registry_ops", registry_ops),
 ];

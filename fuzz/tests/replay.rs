@@ -65,6 +65,11 @@ fn topology_tree() {
 }
 
 #[test]
+fn registry_ops() {
+    replay("registry_ops");
+}
+
+#[test]
 fn every_target_has_its_program_and_its_test() {
     let this = include_str!("replay.rs");
     for (name, _) in pinrail_fuzz::TARGETS {
