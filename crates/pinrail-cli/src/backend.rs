@@ -28,18 +28,28 @@ pub(crate) enum Backend {
 pub(crate) struct Opened {
     pub(crate) registrar: Arc<dyn Registrar>,
     pub(crate) machine: Machine,
+    /// What a reader of times should know of the provider.
+    pub(crate) notes: Vec<String>,
+    /// True where the provider may answer registrations from a cache of its own.
+    pub(crate) cached: bool,
 }
 
 impl Backend {
     /// Opens the rails, under the names they have on the machine where one was described.
     pub(crate) fn open(&self, wanted: Wanted) -> Result<Opened, Error> {
+        #[cfg_attr(not(feature = "libfabric"), expect(unused_mut, reason = "only libfabric has a cache"))]
+        let (mut notes, mut cached) = (Vec::new(), false);
         let registrar: Arc<dyn Registrar> = match self {
             Backend::Uring => match &wanted {
                 Wanted::Count(rails) => Arc::new(Uring::open(&Machine::of_rails(*rails).rails)?),
                 Wanted::Machine(machine) => Arc::new(Uring::open(&machine.rails)?),
             },
             #[cfg(feature = "libfabric")]
-            Backend::Libfabric(provider) => Arc::new(libfabric::open(provider.as_deref(), &wanted)?),
+            Backend::Libfabric(provider) => {
+                let fabric = libfabric::open(provider.as_deref(), &wanted)?;
+                (notes, cached) = (fabric.notes(), libfabric::is_cached(&fabric));
+                Arc::new(fabric)
+            }
             #[cfg(not(feature = "libfabric"))]
             Backend::Libfabric(_) => return Err(Error::feature_off("backend libfabric", "libfabric")),
             #[cfg(feature = "verbs")]
@@ -57,7 +67,7 @@ impl Backend {
                 machine
             }
         };
-        Ok(Opened { registrar, machine })
+        Ok(Opened { registrar, machine, notes, cached })
     }
 }
 

@@ -1,21 +1,46 @@
 //! `pinrail bench`: compares policies and references on real registrations.
 
 use std::cell::RefCell;
-use std::io::{IsTerminal as _, Write as _, stderr};
+use std::io::{IsTerminal as _, Write, stderr, stdin, stdout};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use pinrail_bench::{BenchError, Event, MemoryState, Results, Spec, Variant};
+use clap::Subcommand;
+use pinrail_bench::{BenchError, Comparison, Event, MemoryState, Processes, Results, Skew, Spec, Sweep, Variant};
 use pinrail_core::Diagnosis;
 use pinrail_memory::Pages;
+use serde_json::Value;
 
 use crate::args::{BatchArgs, MachineArgs};
 use crate::backend::{Backend, Opened};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::{batch, policy};
+use crate::output::{Answer, Document};
+use crate::{batch, file, policy};
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    of: Option<Of>,
+    #[command(flatten)]
+    run: Option<RunArgs>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Of {
+    /// Say what became faster or slower between two runs that --json has written.
+    Compare {
+        /// The run before.
+        before: PathBuf,
+        /// The run after.
+        after: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
     /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs.
     #[arg(long, value_name = "BACKEND")]
     backend: Backend,
@@ -42,6 +67,27 @@ pub(crate) struct Args {
     /// What the order of trials is drawn from.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Processes that register at once, one engine each; the slowest is the result.
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    processes: u32,
+    /// What the first process does otherwise: it starts late, has the batch four times (heavy), or does nothing (idle).
+    #[arg(long, value_name = "late|heavy|idle")]
+    skew: Option<Skew>,
+    /// Instead of comparing, measure one buffer on ever fuller rails: what a call costs by what is registered already.
+    #[arg(long, value_name = "prior-bytes", conflicts_with_all = ["policies", "references", "processes", "skew", "trace"])]
+    sweep: Option<SweepOf>,
+    /// Write the last trial of each as a Chrome trace (chrome://tracing, ui.perfetto.dev).
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Be one of several processes: the other end of standard input and output says what to do.
+    #[arg(long, hide = true)]
+    as_process: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum SweepOf {
+    /// By the bytes that a rail holds already.
+    PriorBytes,
 }
 
 fn memory_state(text: &str) -> Result<MemoryState, String> {
@@ -55,16 +101,53 @@ fn memory_state(text: &str) -> Result<MemoryState, String> {
 /// What a bench answers.
 pub(crate) struct Measured(pub(crate) Results);
 
-pub(crate) fn run(args: &Args) -> Result<Measured, Error> {
+/// What two runs come to.
+pub(crate) struct Compared(pub(crate) Vec<Comparison>);
+
+/// What a sweep answers.
+pub(crate) struct Swept(pub(crate) Sweep);
+
+/// A process among others has said what it has to say already.
+struct Nothing;
+
+impl Document for Nothing {
+    fn json(&self) -> Value {
+        Value::Null
+    }
+
+    fn human(&self, _: &mut dyn Write, _: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Most bytes of a record that is read back.
+const RECORD_BYTES_MAX: u64 = 1 << 30;
+
+pub(crate) fn run(args: &Args) -> Answer {
+    match (&args.of, &args.run) {
+        (Some(Of::Compare { before, after }), _) => {
+            let read = |path: &Path| -> Result<Results, Error> {
+                let bytes = file::read(path, RECORD_BYTES_MAX, "record")?;
+                let results = pinrail_bench::read(&String::from_utf8_lossy(&bytes));
+                results.map_err(|error| Error::usage(format!("{}: {error}", path.display())))
+            };
+            Ok(Box::new(Compared(pinrail_bench::compare(&read(before)?, &read(after)?)?)))
+        }
+        (None, Some(args)) => measure(args),
+        (None, None) => Err(Error::usage("there is nothing to measure: name a backend and a batch")),
+    }
+}
+
+fn measure(args: &RunArgs) -> Answer {
     let interrupt = Interrupt::listen()?;
     let spec = args.spec()?;
     let wanted = args.machine.read()?;
     // An error of the command's own keeps its exit code past the library, which knows diagnoses only.
     let own = RefCell::new(None);
     let open = || {
-        let opened = args.backend.open(wanted.clone()).and_then(|Opened { registrar, mut machine }| {
+        let opened = args.backend.open(wanted.clone()).and_then(|Opened { registrar, mut machine, notes, cached }| {
             spec.batch.limit_rails(&mut machine)?;
-            Ok(pinrail_bench::Opened { registrar, machine, notes: Vec::new(), cached: false })
+            Ok(pinrail_bench::Opened { registrar, machine, notes, cached })
         });
         opened.map_err(|error| {
             let diagnosis = (*error.diagnosis).clone();
@@ -72,17 +155,42 @@ pub(crate) fn run(args: &Args) -> Result<Measured, Error> {
             diagnosis
         })
     };
+    let failed = |error: BenchError| own.take().unwrap_or_else(|| error.into());
+    if args.as_process {
+        pinrail_bench::work(&spec, &open, &mut stdin().lock(), &mut stdout().lock()).map_err(failed)?;
+        return Ok(Box::new(Nothing));
+    }
     let mut progress = Progress::new();
     let mut see = |event: &Event<'_>| {
         progress.see(event);
         if interrupt.came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let results = pinrail_bench::run(&spec, &open, &mut see);
+    if args.sweep.is_some() {
+        let sweep = pinrail_bench::prior_bytes(&spec, &open, &mut see);
+        progress.end();
+        return Ok(Box::new(Swept(sweep.map_err(failed)?)));
+    }
+    let processes = Processes { count: args.processes, skew: args.skew, command: &one_of_several };
+    let several = (args.processes > 1).then_some(&processes);
+    let results = pinrail_bench::run(&spec, &open, several, &mut see);
     progress.end();
-    results.map(Measured).map_err(|error| own.take().unwrap_or_else(|| error.into()))
+    let results = results.map_err(failed)?;
+    if let Some(path) = &args.trace {
+        let trace = pinrail_bench::chrome(&results).to_string();
+        std::fs::write(path, trace).map_err(|error| Error::io(&format!("trace {}", path.display()), &error))?;
+    }
+    Ok(Box::new(Measured(results)))
 }
 
-impl Args {
+/// This program once more, with the same arguments.
+fn one_of_several() -> Command {
+    // Where the program cannot be found again, starting it says so.
+    let mut command = Command::new(std::env::current_exe().unwrap_or_default());
+    command.args(std::env::args_os().skip(1).filter(|argument| argument != "--json")).arg("--as-process");
+    command
+}
+
+impl RunArgs {
     fn spec(&self) -> Result<Spec, Error> {
         let cores = policy::usable_cores();
         let mut variants = Vec::new();
@@ -92,9 +200,12 @@ impl Args {
         for spec in &self.policies {
             variants.push(Variant::policy(spec, cores)?);
         }
-        if variants.is_empty() {
+        if variants.is_empty() && self.sweep.is_none() {
             let message = "there is nothing to compare: name policies (--policy) or references (--reference)";
             return Err(Error::usage(message));
+        }
+        if self.skew.is_some() && self.processes < 2 {
+            return Err(Error::usage("--skew is about one of several processes: it needs --processes 2 or more"));
         }
         Ok(Spec {
             backend: self.backend.to_string(),

@@ -52,7 +52,7 @@ fn run(command: Command) -> Answer {
     Ok(match command {
         Command::Plan(args) => Box::new(plan::run(&args)?),
         Command::Register(args) => Box::new(register::run(&args)?),
-        Command::Bench(args) => Box::new(bench::run(&args)?),
+        Command::Bench(args) => bench::run(&args)?,
         Command::Topo(args) => topo::run(&args)?,
     })
 }

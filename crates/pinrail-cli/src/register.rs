@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
     let interrupt = Interrupt::listen()?;
     let policy = args.policy.read()?;
     let batch = batch::on_pages(args.batch.read()?, args.pages);
-    let Opened { registrar, mut machine } = args.backend.open(args.machine.read()?)?;
+    let Opened { registrar, mut machine, .. } = args.backend.open(args.machine.read()?)?;
     batch.limit_rails(&mut machine)?;
     let layout = batch.layout()?;
     check_as_written(&layout, &machine, &policy)?;

@@ -10,7 +10,7 @@
 //!   engine to act upon; only the mover, whose waits are bounded by its caller, calls again.
 //! - **The mover gives its endpoints up after any failure** and opens new ones: an operation that did not complete may
 //!   still write to its buffer until its endpoint is closed. After a time-out they are leaked, and so is their domain when
-//!   its last user goes: closing what is still under way crashes `ofi_rxm`.
+//!   its last user goes: `ofi_rxm` over verbs was seen to crash after such a close, and not without it.
 //!
 //! # Not here
 //!

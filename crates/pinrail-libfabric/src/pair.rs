@@ -69,8 +69,8 @@ impl Pair {
 
     /// The pair for the next transfer, unless this one has failed.
     ///
-    /// One that was given up while something is under way is leaked, and its domain with it: `ofi_rxm` 1.17 over verbs
-    /// crashes some time after an endpoint was closed that was still connecting.
+    /// One that was given up while something is under way is leaked, and its domain with it: `ofi_rxm` 1.17 over verbs was
+    /// seen to crash some time after endpoints were closed that were still connecting, and not where they were left.
     fn or_abandon<T>(self, domain: &Domain, done: Result<T, MoveError>) -> Result<Pair, MoveError> {
         match done {
             Ok(_) => Ok(self),

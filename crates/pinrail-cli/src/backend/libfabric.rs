@@ -1,7 +1,7 @@
 //! libfabric's domains as rails.
 
-use pinrail_core::{Diagnosis, ErrorKind};
-use pinrail_libfabric::{Libfabric, OpenError, Rails, Wanted as Domains};
+use pinrail_core::{Diagnosis, ErrorKind, RailId, Registrar as _};
+use pinrail_libfabric::{Libfabric, MrCache, OpenError, Rails, Wanted as Domains};
 
 use crate::error::Error;
 use crate::machine::Wanted;
@@ -9,6 +9,11 @@ use crate::machine::Wanted;
 /// The providers of RDMA hardware, tried in this order where none is named. Software is never a fallback: who wants it
 /// names it.
 const HARDWARE: [&str; 3] = ["efa", "cxi", "verbs;ofi_rxm"];
+
+/// Whether any rail's registrations are answered from a cache; one of which that is not known is in the notes.
+pub(super) fn is_cached(fabric: &Libfabric) -> bool {
+    (0..).map(RailId).take(fabric.rails().len()).any(|rail| fabric.mr_cache(rail) == Some(MrCache::On))
+}
 
 pub(super) fn open(provider: Option<&str>, wanted: &Wanted) -> Result<Libfabric, Error> {
     let rails = match wanted {

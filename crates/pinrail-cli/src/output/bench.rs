@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use pinrail_bench::{Comparison, Figure, Results, VariantResults, Verdict};
+use pinrail_bench::{Comparison, Figure, Results, Slope, VariantResults, Verdict};
 use pinrail_core::size::Bytes;
 use serde_json::{Value, json};
 
 use super::table::{self, Side};
 use super::{Document, count};
-use crate::bench::Measured;
+use crate::bench::{Compared, Measured, Swept};
 
 /// Most pairs that are all shown; of more, each variant is shown against the fastest.
 const PAIRS_SHOWN: usize = 10;
@@ -24,6 +24,7 @@ impl Document for Measured {
         heading(to, results)?;
         times(to, width, results)?;
         costs(to, width, results)?;
+        processes(to, width, results)?;
         comparisons(to, width, results)?;
         results.notes.iter().try_for_each(|note| table::paragraph(to, width, 6, &format!("note: {note}")))
     }
@@ -84,6 +85,31 @@ fn costs(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> 
         writeln!(to, "outliers, kept: {} {far} ms", of.name)?;
     }
     Ok(())
+}
+
+/// A line for each process, where there are several.
+fn processes(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> {
+    if results.processes < 2 {
+        return Ok(());
+    }
+    let skew = results.skew.map_or_else(String::new, |skew| format!("; process 0 is {skew}"));
+    writeln!(to, "\n{} processes at once, medians in milliseconds{skew}", results.processes)?;
+    let rows = results.variants.iter().flat_map(|of| {
+        let row = |(at, process): (usize, &pinrail_bench::ProcessResults)| {
+            [of.name.clone(), at.to_string(), ms(process.total_s), ms(process.register_s), ms(process.deregister_s), ms(process.cpu_s)]
+        };
+        of.processes.iter().enumerate().map(row)
+    });
+    let columns = [
+        ("variant", Side::Left),
+        ("process", Side::Right),
+        ("total", Side::Right),
+        ("register", Side::Right),
+        ("deregister", Side::Right),
+        ("CPU", Side::Right),
+    ];
+    let rows: Vec<_> = rows.collect();
+    table::write(to, width, columns, rows.into_iter())
 }
 
 fn comparisons(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> {
@@ -162,4 +188,57 @@ fn ms(seconds: f64) -> String {
         2
     };
     format!("{ms:.digits$}")
+}
+
+impl Document for Compared {
+    fn json(&self) -> Value {
+        json!({ "comparisons": self.0 })
+    }
+
+    fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
+        writeln!(to, "total of the second run against the first")?;
+        let row = |pair: &Comparison| {
+            let (low, high) = (pair.low, pair.high);
+            [pair.a.clone(), format!("{:.3}", pair.ratio), format!("{low:.3} to {high:.3}"), said(pair, pair.verdict)]
+        };
+        let columns = [("variant", Side::Left), ("ratio", Side::Right), ("99 % interval", Side::Left), ("verdict", Side::Left)];
+        table::write(to, width, columns, self.0.iter().map(row))
+    }
+}
+
+impl Document for Swept {
+    fn json(&self) -> Value {
+        serde_json::to_value(&self.0).unwrap_or_else(|error| json!({ "error": error.to_string() }))
+    }
+
+    fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
+        let sweep = &self.0;
+        writeln!(to, "backend  {} ({}, {})", sweep.backend, sweep.provider, sweep.environment.library)?;
+        let rails = count(sweep.rails.len(), "rail");
+        let most = sweep.points.iter().map(|point| point.prior_bytes).max().unwrap_or(0);
+        writeln!(to, "buffer   {} on {rails} that hold 0 to {}", Bytes(sweep.buffer_bytes), Bytes(most))?;
+        writeln!(to, "calls    {} in {} trials on fresh rails, one at a time", sweep.points.len(), sweep.trials)?;
+        writeln!(to, "\nhow a call's time grows with what its rail holds: ms a GiB and rail (99 % interval)")?;
+        let row = |(what, of): (&str, Slope)| {
+            let interval = match (of.low, of.high) {
+                (Some(low), Some(high)) => format!("{low:.4} to {high:.4}"),
+                _ => "too few trials".to_owned(),
+            };
+            let said = match (of.low, of.high) {
+                (Some(low), _) if low > 0.0 => "grows",
+                (_, Some(high)) if high < 0.0 => "shrinks",
+                (Some(_), Some(_)) => "flat",
+                _ => "withheld",
+            };
+            [what.to_owned(), format!("{:.4}", of.ms_per_gib), interval, format!("{:.4}", of.empty_ms), said.to_owned()]
+        };
+        let columns = [
+            ("call", Side::Left),
+            ("slope", Side::Right),
+            ("interval", Side::Left),
+            ("on empty rails, ms", Side::Right),
+            ("verdict", Side::Left),
+        ];
+        table::write(to, width, columns, [("register", sweep.register), ("deregister", sweep.deregister)].into_iter().map(row))
+    }
 }

@@ -1,9 +1,10 @@
 //! The suite for any registrar, on the fake: what no software provider does, above all to fail.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinrail_conformance::{EXPECTED, Expected, Failing, Fixture, Peer, Peered, Told, run};
+use pinrail_conformance::{DmaBuf, EXPECTED, Expected, Failing, Fixture, Peer, Peered, Told, run};
 use pinrail_core::{Access, Chunk, Keys, Memory, MoveError, Mr, RailId, Registrar, Source};
 
 use super::fake::Fake;
@@ -41,6 +42,12 @@ impl Fixture for Fakes {
 
     fn read_only(&self) -> Option<Memory> {
         Some(read_only())
+    }
+
+    /// The fake takes no dma-buf, whatever the headers know of them.
+    fn dma_buf(&self) -> Option<DmaBuf> {
+        let fd = File::open("/dev/null").unwrap().into();
+        Some(DmaBuf { memory: pages(PAGE), fd: Arc::new(fd), offset: 0 })
     }
 
     fn failing_deregistration(&self) -> Option<Failing> {
