@@ -96,7 +96,14 @@ fn processes(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<
     writeln!(to, "\n{} processes at once, medians in milliseconds{skew}", results.processes)?;
     let rows = results.variants.iter().flat_map(|of| {
         let row = |(at, process): (usize, &pinrail_bench::ProcessResults)| {
-            [of.name.clone(), at.to_string(), ms(process.total_s), ms(process.register_s), ms(process.deregister_s), ms(process.cpu_s)]
+            [
+                of.name.clone(),
+                at.to_string(),
+                ms(process.total_s),
+                ms(process.register_s),
+                ms(process.deregister_s),
+                ms(process.cpu_s),
+            ]
         };
         of.processes.iter().enumerate().map(row)
     });
