@@ -475,3 +475,50 @@ fn what_is_honest_is_not_flagged() {
     let load = &of("rails=rail1+no-prefault").load;
     assert_eq!((load[0].tasks, load[1].tasks, load[1].bytes), (0, 6, 21 * 8192));
 }
+
+#[test]
+fn a_trace_is_what_the_viewers_read() {
+    let spec = bench(honest("capped=2"));
+    let results = run_spec(&spec, &in_force()).unwrap();
+    let trace = crate::chrome(&results);
+    let events = trace["traceEvents"].as_array().unwrap();
+    let mut tracks: std::collections::BTreeMap<(u64, u64), Vec<(f64, f64)>> = std::collections::BTreeMap::new();
+    let mut registers = 0;
+    for event in events {
+        let number = |key: &str| event[key].as_f64().filter(|number| *number >= 0.0);
+        assert!(event["name"].is_string() && event["args"].is_object(), "{event}");
+        let (pid, tid) = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        let ts = number("ts").unwrap();
+        match event["ph"].as_str().unwrap() {
+            "M" => assert!(event["args"]["name"].is_string(), "{event}"),
+            "C" => assert!(event["args"]["steps"].as_i64().is_some_and(|steps| steps >= 0), "{event}"),
+            "X" => {
+                tracks.entry((pid, tid)).or_default().push((ts, ts + number("dur").unwrap()));
+                registers += u32::from(event["cat"] == "register");
+            }
+            other => panic!("{other} is no phase of ours"),
+        }
+    }
+    // Each registration is there twice: on its worker's track and on its rail's. Events of one track do not overlap.
+    assert_eq!(registers, 2 * 2 * 12);
+    for track in tracks.values_mut() {
+        track.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(track.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 1e-3), "{track:?}");
+    }
+}
+
+#[test]
+fn runs_compare_and_refuse_to() {
+    let results = run(honest("capped=2"), &in_force()).unwrap();
+    let read = crate::read(&serde_json::to_string(&results).unwrap()).unwrap();
+    assert_eq!(read.comparisons, results.comparisons);
+    let again = crate::compare(&results, &results).unwrap();
+    assert_eq!(again.iter().map(|pair| (pair.ratio, pair.verdict)).collect::<Vec<_>>(), [(1.0, crate::Verdict::Withheld); 2]);
+    let mut other = results.clone();
+    other.environment.cpus += 1;
+    assert!(crate::compare(&results, &other).unwrap_err().to_string().contains("two machines"));
+    let mut other = results.clone();
+    other.batch.file = serde_json::Value::Null;
+    assert!(crate::compare(&results, &other).unwrap_err().to_string().contains("two batches"));
+    assert!(crate::read("{\"version\":99}").unwrap_err().to_string().contains("version 99"));
+}

@@ -71,7 +71,9 @@ fn differs(a: &Results, b: &Results) -> Option<String> {
     };
     let differ = facts(a).into_iter().zip(facts(b)).find(|(a, b)| a != b);
     let differ = differ.map(|((what, a), (_, b))| format!("{what}: {} and {}", a.trim(), b.trim()));
-    differ.or_else(|| (a.batch.file != b.batch.file).then(|| format!("they are of two batches, {} and {}", a.batch.name, b.batch.name)))
+    differ.or_else(|| {
+        (a.batch.file != b.batch.file).then(|| format!("they are of two batches, {} and {}", a.batch.name, b.batch.name))
+    })
 }
 
 fn stands_in_the_way(before: &Results, after: &Results, comparison: &Comparison, canary: f64) -> Option<String> {

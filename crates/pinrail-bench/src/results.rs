@@ -11,7 +11,7 @@ use crate::trial::{Moved, Trial};
 /// The version of the document that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
 
-/// One run: raw samples, what was seen, and what can be said. Serialises to the document that docs/BENCH.md describes.
+/// One run: raw samples, what was seen, and what can be said. Serialises to the document that docs/MEASURING.md describes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`VERSION`].

@@ -26,6 +26,11 @@ pub(crate) struct Args {
     of: Option<Of>,
     #[command(flatten)]
     run: Option<RunArgs>,
+    // Beside the others and not among them: a group of arguments with groups in it is never seen to be there.
+    #[command(flatten)]
+    batch: Option<BatchArgs>,
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -44,10 +49,6 @@ struct RunArgs {
     /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs.
     #[arg(long, value_name = "BACKEND")]
     backend: Backend,
-    #[command(flatten)]
-    batch: BatchArgs,
-    #[command(flatten)]
-    machine: MachineArgs,
     /// The state of the memory before the clock starts.
     #[arg(long, value_name = "STATE", default_value = "untouched", value_parser = memory_state)]
     memory: MemoryState,
@@ -124,8 +125,8 @@ impl Document for Nothing {
 const RECORD_BYTES_MAX: u64 = 1 << 30;
 
 pub(crate) fn run(args: &Args) -> Answer {
-    match (&args.of, &args.run) {
-        (Some(Of::Compare { before, after }), _) => {
+    match (&args.of, &args.run, &args.batch) {
+        (Some(Of::Compare { before, after }), ..) => {
             let read = |path: &Path| -> Result<Results, Error> {
                 let bytes = file::read(path, RECORD_BYTES_MAX, "record")?;
                 let results = pinrail_bench::read(&String::from_utf8_lossy(&bytes));
@@ -133,15 +134,15 @@ pub(crate) fn run(args: &Args) -> Answer {
             };
             Ok(Box::new(Compared(pinrail_bench::compare(&read(before)?, &read(after)?)?)))
         }
-        (None, Some(args)) => measure(args),
-        (None, None) => Err(Error::usage("there is nothing to measure: name a backend and a batch")),
+        (None, Some(run), Some(batch)) => measure(run, batch, &args.machine),
+        _ => Err(Error::usage("there is nothing to measure: name a backend and a batch")),
     }
 }
 
-fn measure(args: &RunArgs) -> Answer {
+fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
     let interrupt = Interrupt::listen()?;
-    let spec = args.spec()?;
-    let wanted = args.machine.read()?;
+    let spec = args.spec(batch)?;
+    let wanted = machine.read()?;
     // An error of the command's own keeps its exit code past the library, which knows diagnoses only.
     let own = RefCell::new(None);
     let open = || {
@@ -191,7 +192,7 @@ fn one_of_several() -> Command {
 }
 
 impl RunArgs {
-    fn spec(&self) -> Result<Spec, Error> {
+    fn spec(&self, batch: &BatchArgs) -> Result<Spec, Error> {
         let cores = policy::usable_cores();
         let mut variants = Vec::new();
         for name in &self.references {
@@ -209,8 +210,8 @@ impl RunArgs {
         }
         Ok(Spec {
             backend: self.backend.to_string(),
-            batch_name: self.batch.batch.to_string_lossy().into_owned(),
-            batch: batch::on_pages(self.batch.read()?, self.pages),
+            batch_name: batch.batch.to_string_lossy().into_owned(),
+            batch: batch::on_pages(batch.read()?, self.pages),
             memory: self.memory,
             pages: self.pages,
             variants,

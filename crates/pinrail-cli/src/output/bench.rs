@@ -58,16 +58,15 @@ fn times(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> 
 fn costs(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> {
     writeln!(to, "\nwhat it cost; service and wait are a registration's, on average")?;
     let row = |of: &VariantResults| {
-        #[expect(clippy::cast_precision_loss, reason = "a count of calls")]
-        let each = |seconds: f64| format!("{:.0} us", seconds * 1e6 / of.tasks.max(1) as f64);
+        let us = |seconds: f64| format!("{:.0} us", seconds * 1e6);
         [
             of.name.clone(),
             format!("{:.3}", of.cpu_s),
             format!("{:.1}", of.cores_busy),
             of.peak_threads.to_string(),
             of.peak_in_flight.to_string(),
-            each(of.service_s),
-            each(of.wait_s),
+            us(of.service_s),
+            us(of.wait_s),
         ]
     };
     let columns = [
@@ -96,7 +95,14 @@ fn processes(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<
     writeln!(to, "\n{} processes at once, medians in milliseconds{skew}", results.processes)?;
     let rows = results.variants.iter().flat_map(|of| {
         let row = |(at, process): (usize, &pinrail_bench::ProcessResults)| {
-            [of.name.clone(), at.to_string(), ms(process.total_s), ms(process.register_s), ms(process.deregister_s), ms(process.cpu_s)]
+            [
+                of.name.clone(),
+                at.to_string(),
+                ms(process.total_s),
+                ms(process.register_s),
+                ms(process.deregister_s),
+                ms(process.cpu_s),
+            ]
         };
         of.processes.iter().enumerate().map(row)
     });
