@@ -1,5 +1,7 @@
 //! `--backend`: who registers, opened on the rails that were asked for.
 
+#[cfg(feature = "topology")]
+mod host;
 #[cfg(feature = "libfabric")]
 mod libfabric;
 
@@ -37,8 +39,10 @@ pub(crate) struct Opened {
 impl Backend {
     /// Opens the rails, under the names they have on the machine where one was described.
     pub(crate) fn open(&self, wanted: Wanted) -> Result<Opened, Error> {
+        #[cfg_attr(not(any(feature = "libfabric", feature = "topology")), expect(unused_mut, reason = "nothing to note"))]
+        let mut notes = Vec::new();
         #[cfg_attr(not(feature = "libfabric"), expect(unused_mut, reason = "only libfabric has a cache"))]
-        let (mut notes, mut cached) = (Vec::new(), false);
+        let mut cached = false;
         let registrar: Arc<dyn Registrar> = match self {
             Backend::Uring => match &wanted {
                 Wanted::Count(rails) => Arc::new(Uring::open(&Machine::of_rails(*rails).rails)?),
@@ -61,6 +65,9 @@ impl Backend {
             Backend::Verbs => return Err(Error::feature_off("backend verbs", "verbs")),
         };
         let machine = match wanted {
+            // The rails of io_uring are nowhere; those of a fabric are devices of this host.
+            #[cfg(feature = "topology")]
+            Wanted::Count(_) if *self != Backend::Uring => host::described(registrar.rails(), &mut notes),
             Wanted::Count(_) => Machine { rails: registrar.rails().to_vec(), ..Machine::default() },
             Wanted::Machine(mut machine) => {
                 machine.rails.iter_mut().zip(registrar.rails()).for_each(|(rail, provider)| rail.tighten(provider));

@@ -89,7 +89,11 @@ pub fn parse(spec: &str) -> Result<Vec<Term>, PolicyError> {
     for text in spec.split('+') {
         let term = Term::parse(text)?;
         if let Some(first) = terms.iter().find(|other| other.kind() == term.kind()) {
-            return Err(PolicyError::Doubled { kind: KINDS[term.kind()].0, first: shown(&first.to_string()), second: shown(text) });
+            return Err(PolicyError::Doubled {
+                kind: KINDS[term.kind()].0,
+                first: shown(&first.to_string()),
+                second: shown(text),
+            });
         }
         terms.push(term);
     }
