@@ -33,9 +33,10 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Far from where the kernel puts mappings by itself, on every 64-bit machine, and each lot in a place of its own.
+    /// Far from where the kernel puts mappings by itself, and outside what AddressSanitizer keeps; each lot in a place of
+    /// its own.
     fn new(pages: usize) -> Pieces {
-        static NEXT: AtomicUsize = AtomicUsize::new(0x30_0000_0000);
+        static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
         let pieces = Pieces { start: NEXT.fetch_add(64 * PAGE, Ordering::Relaxed), pages };
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping where there is none.
