@@ -31,9 +31,8 @@ pub(crate) enum Work {
 enum Verdict {
     Passed,
     Failed,
-    /// A line said that this machine cannot do it: shown as such, never as passed.
-    Skipped,
     Absent,
+    /// This machine cannot do it.
     Skipped,
 }
 
@@ -54,9 +53,15 @@ pub(crate) const SKIPPED: u8 = 77;
 /// Most lines of a failed step that are shown; the log has them all.
 const SHOWN_LINES_MAX: usize = 250;
 
-/// Runs every step, whatever became of those before it, and keeps its output as `FOLDER/NAME.log`. True if none failed
-/// and none was skipped.
-pub(crate) fn run(steps: &[Step], folder: &Path) -> Result<bool> {
+/// Whether some step failed, and whether some was skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) failed: bool,
+    pub(crate) skipped: bool,
+}
+
+/// Runs every step, whatever became of those before it, and keeps its output as `FOLDER/NAME.log`.
+pub(crate) fn run(steps: &[Step], folder: &Path) -> Result<Sum> {
     std::fs::create_dir_all(folder).map_err(|why| format!("cannot make {}: {why}", folder.display()))?;
     let mut ended: Vec<Ended> = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -77,7 +82,7 @@ pub(crate) fn run(steps: &[Step], folder: &Path) -> Result<bool> {
     if !skipped.is_empty() {
         println!("SKIPPED, and nothing proved: {}", skipped.join(", "));
     }
-    Ok(failed.is_none() && skipped.is_empty())
+    Ok(Sum { failed: failed.is_some(), skipped: !skipped.is_empty() })
 }
 
 fn run_one(step: &Step, log: PathBuf) -> Result<Ended> {
@@ -182,7 +187,6 @@ impl std::fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Passed => "passed",
             Verdict::Failed => "FAILED",
-            Verdict::Skipped => "SKIPPED",
             Verdict::Absent => "absent",
             Verdict::Skipped => "SKIPPED",
         })
@@ -206,7 +210,7 @@ mod tests {
         let folder = folder("failure");
         let two = vec![Line::new("sh -c").word("echo lost >&2; exit 4"), Line::new("echo never")];
         let steps = [Step { name: "bad", work: Work::Lines(two) }, step("good", "echo fine")];
-        assert!(!run(&steps, &folder).unwrap());
+        assert_eq!(run(&steps, &folder).unwrap(), Sum { failed: true, skipped: false });
         let bad = std::fs::read_to_string(folder.join("bad.log")).unwrap();
         assert_eq!(bad, "$ sh -c 'echo lost >&2; exit 4'\nlost\n");
         let good = std::fs::read_to_string(folder.join("good.log")).unwrap();
@@ -231,10 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_cannot_do_is_no_success() {
+    fn what_a_machine_cannot_do_is_neither_passed_nor_failed() {
         let folder = folder("skipped");
         let skipped = Step { name: "miri", work: Work::Skipped("there is no nightly compiler".to_owned()) };
-        assert!(!run(&[step("good", "true"), skipped], &folder).unwrap());
+        for skipped in [skipped, step("vm", "echo there is none; exit 77")] {
+            assert_eq!(run(&[step("good", "true"), skipped], &folder).unwrap(), Sum { failed: false, skipped: true });
+        }
         std::fs::remove_dir_all(folder).unwrap();
     }
 
@@ -243,16 +249,6 @@ mod tests {
         let (took, log) = (Duration::from_secs(2), PathBuf::from("target/docs.log"));
         let ended = [Ended { name: "docs", verdict: Verdict::Failed, took, counts: Vec::new(), log }];
         assert!(table(&ended).starts_with("docs         2.0 s  FAILED  target/docs.log\n"));
-    }
-
-    #[test]
-    fn what_a_machine_cannot_do_is_neither_passed_nor_failed() {
-        let folder = folder("skipped");
-        let steps = [step("vm", "echo there is none; exit 77"), step("good", "echo fine")];
-        assert!(run(&steps, &folder).unwrap());
-        let ended = run_one(&steps[0], folder.join("again.log")).unwrap();
-        assert_eq!(ended.verdict, Verdict::Skipped);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -14,8 +14,9 @@ pub(crate) fn run(workspace: &Workspace, install_missing: bool) -> Result<ExitCo
     }
     std::env::set_current_dir(&workspace.root).map_err(|why| format!("cannot enter the workspace: {why}"))?;
     let fuzz_exists = workspace.root.join("fuzz/Cargo.toml").is_file();
-    let all_passed = steps::run(&steps(workspace, fuzz_exists, install_missing), &workspace.target.join("xtask-test"))?;
-    Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let sum = steps::run(&steps(workspace, fuzz_exists, install_missing), &workspace.target.join("xtask-test"))?;
+    // A desk where no guest can be had is told so, and may be content with all the rest.
+    Ok(if sum.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec<Step> {
@@ -27,10 +28,11 @@ fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec
         one("deny", Line::new("cargo deny --locked check bans licenses sources")),
         one("clippy", Line::new("cargo clippy --locked --workspace --all-targets --all-features -- --deny warnings")),
         one("tests", Line::new("cargo nextest run --locked --workspace --all-features")),
-        one("vm", Line::new(if install_missing { "cargo xtask vm" } else { "cargo xtask vm --no-install" })),
         one("examples", Line::new("cargo test --locked --workspace --all-features --doc")),
         Step { name: "alone", work: Work::Lines(crates().flat_map(each_feature_set).collect()) },
         Step { name: "alone-tests", work: Work::Lines(crates().map(tests_alone).collect()) },
+        // Here, because most of what it runs has just been built.
+        one("vm", Line::new(if install_missing { "cargo xtask vm" } else { "cargo xtask vm --no-install" })),
         one(
             "docs",
             Line::new("cargo doc --locked --workspace --all-features --no-deps").variable("RUSTDOCFLAGS", "--deny warnings"),
@@ -38,7 +40,13 @@ fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec
         Step {
             name: "fuzz",
             work: if fuzz_exists {
-                Work::Lines(vec![Line::new("cargo nextest run --locked --manifest-path fuzz/Cargo.toml")])
+                let fuzz = |line| Line::new(line).words(["--manifest-path", "fuzz/Cargo.toml"]);
+                Work::Lines(vec![
+                    fuzz("cargo fmt --check"),
+                    // The programs need a C++ compiler; they are one line each.
+                    fuzz("cargo clippy --locked --lib --tests").words(["--", "--deny", "warnings"]),
+                    fuzz("cargo nextest run --locked"),
+                ])
             } else {
                 Work::Absent("fuzz/Cargo.toml")
             },
@@ -100,6 +108,6 @@ mod tests {
         let workspace = Workspace { root: "/tree".into(), target: "/tree/target".into(), packages: vec![package(&[])] };
         let fuzz = |exists| steps(&workspace, exists, false).pop().unwrap().work;
         assert!(matches!(fuzz(false), Work::Absent(_)));
-        assert!(matches!(fuzz(true), Work::Lines(lines) if lines.len() == 1));
+        assert!(matches!(fuzz(true), Work::Lines(lines) if lines.last().unwrap().to_string().contains("nextest")));
     }
 }

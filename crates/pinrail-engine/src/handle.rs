@@ -51,15 +51,17 @@ impl Steering {
     }
 }
 
+type Outcome = Result<Registration, Box<Failure>>;
+
 #[derive(Default)]
 pub(crate) struct Slot {
-    result: Mutex<Option<thread::Result<Result<Registration, Box<Failure>>>>>,
+    result: Mutex<Option<thread::Result<Outcome>>>,
     filled: Condvar,
 }
 
 impl Slot {
     /// Runs it and keeps what comes of it, a panic too: whoever waits must not wait for ever.
-    pub(crate) fn fill(&self, run: impl FnOnce() -> Result<Registration, Box<Failure>>) {
+    pub(crate) fn fill(&self, run: impl FnOnce() -> Outcome) {
         let result = catch_unwind(AssertUnwindSafe(run));
         *lock(&self.result) = Some(result);
         self.filled.notify_all();
@@ -117,5 +119,23 @@ impl Canceller {
     /// Returns at once. Nothing starts after it; calls in flight end, and what was registered is undone.
     pub fn cancel(&self) {
         self.0.cancel();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_defect_in_the_background_reaches_whoever_waits() {
+        let sets = std::sync::Arc::new([]);
+        let steps = pinrail_core::Steps::new(pinrail_core::Kind::Register, false, Vec::new(), sets).unwrap();
+        let none = pinrail_core::Limits::NONE;
+        let dispatch = pinrail_dispatch::Dispatch::new(steps, none, pinrail_policy::Control::Fixed(none));
+        let handle = Handle::new(Arc::new(Steering::new(Arc::new(Control::new(dispatch, None)))), Arc::default());
+        handle.result.fill(|| resume_unwind(Box::new("planted")));
+        assert!(handle.is_finished());
+        let panic = catch_unwind(AssertUnwindSafe(|| handle.wait())).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"planted"));
     }
 }

@@ -24,10 +24,13 @@ mod model;
 mod parker;
 mod register;
 mod registration;
+pub mod registry;
 mod report;
 mod run;
 mod sync;
 mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use deregister::StillRegistered;
 pub use engine::{Attempts, Engine, OnFailure, Options};

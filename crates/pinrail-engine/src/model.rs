@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use loom::thread;
@@ -17,13 +18,20 @@ use crate::parker::Parker;
 use crate::run::{self, Control, Work};
 use crate::sync::{Mutex, lock};
 
-/// More preemptions find nothing that these do not, and take hours.
+/// Each more multiplies the interleavings; races that need three are rare, and the canary needs one.
 const PREEMPTIONS_MAX: usize = 2;
 
+#[allow(clippy::print_stdout, reason = "how many interleavings there were says what was proved")]
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS_MAX);
-    builder.check(model);
+    let runs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&runs);
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    println!("{} interleavings", runs.load(Ordering::Relaxed));
 }
 
 /// Chunks on these rails, with so many preparations, on lanes of one call each.

@@ -122,7 +122,8 @@ fn undo(registration: Registration, reason: Reason, failed: Vec<StepFailure>, on
     };
     let attempted = attempted(&report.record, &report.steps);
     let not_attempted = registration.plan().tasks() - attempted;
-    let (kept, rest) = registration.split(|buffer| kept_buffers.contains(&buffer));
+    let plan = registration.plan_arc();
+    let (kept, rest) = registration.split(|chunk| plan.buffers_of(chunk).iter().any(|buffer| kept_buffers.contains(buffer)));
     let before = rest.live();
     let left = deregister::run(rest, InReverse(&report)).err().map(|still| still.registration);
     let rolled_back = before - left.as_ref().map_or(0, |left| left.live());

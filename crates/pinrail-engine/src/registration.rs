@@ -161,11 +161,20 @@ impl Registration {
         })
     }
 
-    /// Two registrations of one plan: of the buffers that are wanted, and of the others.
-    pub(crate) fn split(self, wanted: impl Fn(BufferId) -> bool) -> (Registration, Registration) {
+    pub(crate) fn plan_arc(&self) -> Arc<Plan> {
+        Arc::clone(&self.inner().plan)
+    }
+
+    /// The tasks whose MR is live.
+    pub(crate) fn tasks(&self) -> Vec<(ChunkId, RailId)> {
+        self.inner().mrs.live(self.plan())
+    }
+
+    /// Two registrations of one plan: of the chunks that are wanted, and of the others.
+    pub(crate) fn split(self, wanted: impl Fn(ChunkId) -> bool) -> (Registration, Registration) {
         let (plan, registrar, mrs, threads_max, report) = self.into_parts();
         let (kept, rest) = (Mrs::empty(&plan).shared(), mrs.shared());
-        for chunk in plan.chunk_ids().filter(|&chunk| plan.buffers_of(chunk).iter().any(|&buffer| wanted(buffer))) {
+        for chunk in plan.chunk_ids().filter(|&chunk| wanted(chunk)) {
             for &rail in plan.rails_of(chunk) {
                 if let Some(mr) = rest.take(&plan, chunk, rail) {
                     kept.put(&plan, chunk, rail, mr);

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libfabric_sys::bindgen as fi;
@@ -34,6 +34,8 @@ pub(crate) struct Domain {
     /// Where the provider leaves the choice of keys to us.
     keys: Option<Arc<Keys>>,
     live: AtomicU64,
+    /// True when something was left open that is still under way.
+    abandoned: AtomicBool,
 }
 
 // SAFETY: the handles belong to a domain opened with FI_THREAD_SAFE (checked when a `Domain` is made), on which any
@@ -101,9 +103,11 @@ impl Domain {
             fi::fi_domain(fabric.as_ptr(), info.as_ptr(), made, std::ptr::null_mut())
         })?;
         let handle = domain.raw();
+        let opened = Opened { _domain: domain, fabric };
         let keys = keys_of_ours(&facts).then(|| Keys::new(Keys::of_size(facts.mr_key_size)));
-        let opened = Some(Opened { _domain: domain, fabric });
-        let mut domain = Domain { opened, keys, ..Domain::over(handle, info, facts) };
+        let mut domain = Domain::over(handle, info, facts);
+        domain.opened = Some(opened);
+        domain.keys = keys;
         if domain.needs(fi::FI_MR_ENDPOINT) {
             let target = Endpoint::unconnected(&domain)?;
             domain.endpoint = Some(target.raw());
@@ -137,7 +141,10 @@ impl Domain {
         if facts.mr_mode & fi::FI_MR_ENDPOINT != 0 && endpoint.is_none() {
             return refuse("it binds registrations to an endpoint (FI_MR_ENDPOINT): say to which");
         }
-        Ok(Domain { endpoint, keys, ..Domain::over(borrowed.domain, info, facts) })
+        let mut domain = Domain::over(borrowed.domain, info, facts);
+        domain.endpoint = endpoint;
+        domain.keys = keys;
+        Ok(domain)
     }
 
     fn over(handle: NonNull<fi::fid_domain>, info: Info, facts: Facts) -> Domain {
@@ -153,6 +160,7 @@ impl Domain {
             facts,
             keys: None,
             live: AtomicU64::new(0),
+            abandoned: AtomicBool::new(false),
         }
     }
 
@@ -162,6 +170,11 @@ impl Domain {
 
     pub(crate) fn fabric(&self) -> Option<*mut fi::fid_fabric> {
         self.opened.as_ref().map(|opened| opened.fabric.as_ptr())
+    }
+
+    /// Keeps the domain open for ever: something on it is still under way.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn needs(&self, mr_mode: u32) -> bool {
@@ -312,6 +325,14 @@ impl Domain {
     #[cfg(not(fi_mr_dmabuf))]
     fn dma_buf(&self, _: fi::fi_mr_attr, _: Extent, _: i32, _: u64) -> Result<Owned<fi::fid_mr>, Failed> {
         Err(Failed { api: API, errno: libc::EOPNOTSUPP })
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if *self.abandoned.get_mut() {
+            std::mem::forget((self.target.take(), self.opened.take()));
+        }
     }
 }
 

@@ -9,7 +9,8 @@
 //! - **Nothing is retried here.** EAGAIN of a registration is [`Cause::Again`](pinrail_core::Cause::Again), for the
 //!   engine to act upon; only the mover, whose waits are bounded by its caller, calls again.
 //! - **The mover gives its endpoints up after any failure** and opens new ones: an operation that did not complete may
-//!   still write to its buffer until its endpoint is closed.
+//!   still write to its buffer until its endpoint is closed. After a time-out they are leaked, and so is their domain when
+//!   its last user goes: `ofi_rxm` over verbs was seen to crash after such a close, and not without it.
 //!
 //! # Not here
 //!
@@ -242,12 +243,12 @@ impl Libfabric {
         let deadline = Deadline::after(wait);
         let pairs = || domain.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = pairs().pop();
-        let mut pair = match idle {
+        let pair = match idle {
             Some(pair) => pair,
             None => Pair::open(domain, &deadline)?,
         };
         let at = registered.base.wrapping_add(at);
-        pair.transfer(domain, registered.base, &mr.keys().remote, at, bytes, &deadline)?;
+        let pair = pair.transfer(domain, registered.base, &mr.keys().remote, at, bytes, &deadline)?;
         pairs().push(pair);
         Ok(())
     }

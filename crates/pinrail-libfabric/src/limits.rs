@@ -21,7 +21,11 @@ impl MaxMrSize {
     pub(crate) fn of(facts: &Facts) -> MaxMrSize {
         let device = facts.nic.as_ref().and_then(|nic| nic.name.as_deref());
         match device.and_then(ibverbs::max_mr_size) {
-            Some(bytes) => MaxMrSize { any: Some(bytes), remote_write: Some(bytes), source: "ibv_query_device" },
+            Some(bytes) => {
+                // All ones is how a device says that it has no limit.
+                let limit = Some(bytes).filter(|&bytes| bytes < u64::MAX);
+                MaxMrSize { any: limit, remote_write: limit, source: "ibv_query_device" }
+            }
             None => MaxMrSize::by_provider(&facts.provider),
         }
     }

@@ -19,15 +19,16 @@ const BOUNCE: usize = 64 << 10;
 ///
 /// It is given up after the first failure (a connection breaks, an operation may still be under way) and opened anew
 /// for the next transfer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pair {
-    // In this order: the bounce buffer is let go only after the endpoint that may still write to it is closed.
+    // In this order: the bounce buffer is let go only after the endpoint that may still write to it is closed, the queue
+    // of events after the endpoints that report to it.
     source: Option<Endpoint>,
     target: Option<Endpoint>,
     bounce: Option<Bounce>,
+    listener: Option<Owned<fi::fid_pep>>,
+    events: Option<Owned<fi::fid_eq>>,
     peer: fi::fi_addr_t,
-    /// Where connected endpoints report; closed after them.
-    _events: Option<Owned<fi::fid_eq>>,
 }
 
 /// Which way.
@@ -58,38 +59,60 @@ unsafe impl Send for Bounce {}
 
 impl Pair {
     pub(crate) fn open(domain: &Domain, deadline: &Deadline) -> Result<Pair, MoveError> {
-        let mut pair = match domain.facts.endpoint {
-            EndpointType::Msg => connect(domain, deadline)?,
-            _ => unconnected(domain)?,
+        let mut pair = Pair::default();
+        let opened = match domain.facts.endpoint {
+            EndpointType::Msg => pair.connect(domain, deadline),
+            _ => pair.unconnected(domain).map_err(MoveError::from),
         };
-        pair.bounce = Some(Bounce::new(domain)?);
-        Ok(pair)
+        pair.or_abandon(domain, opened)
+    }
+
+    /// The pair for the next transfer, unless this one has failed.
+    ///
+    /// One that was given up while something is under way is leaked, and its domain with it: `ofi_rxm` 1.17 over verbs was
+    /// seen to crash some time after endpoints were closed that were still connecting, and not where they were left.
+    fn or_abandon<T>(self, domain: &Domain, done: Result<T, MoveError>) -> Result<Pair, MoveError> {
+        match done {
+            Ok(_) => Ok(self),
+            Err(error) => {
+                if error.is_timeout() {
+                    domain.abandon();
+                    std::mem::forget(self);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Moves bytes to or from the registration's memory, in pieces, through the bounce buffer. `base` and `key` are the
-    /// registration's, `at` is what the peer names.
+    /// registration's, `at` is what the peer names. Returns the pair for the next transfer.
     pub(crate) fn transfer(
-        &mut self,
+        self,
         domain: &Domain,
         base: u64,
         key: &[u8],
-        mut at: u64,
+        at: u64,
         bytes: Bytes<'_>,
         deadline: &Deadline,
-    ) -> Result<(), MoveError> {
+    ) -> Result<Pair, MoveError> {
         let key = RemoteKey::of(domain, base, key)?;
+        let done = self.pieces(domain, key.value, at, bytes, deadline);
+        self.or_abandon(domain, done)
+    }
+
+    fn pieces(&self, domain: &Domain, key: u64, mut at: u64, bytes: Bytes<'_>, deadline: &Deadline) -> Result<(), MoveError> {
         let piece_max = BOUNCE.min(domain.facts.max_msg_size.max(1));
         match bytes {
             Bytes::In(from) => {
                 for piece in from.chunks(piece_max) {
                     self.bounce()?.fill(piece);
-                    self.operate(domain, Direction::Write, piece.len(), at, key.value, deadline)?;
+                    self.operate(domain, Direction::Write, piece.len(), at, key, deadline)?;
                     at = at.wrapping_add(piece.len() as u64);
                 }
             }
             Bytes::Out(into) => {
                 for piece in into.chunks_mut(piece_max) {
-                    self.operate(domain, Direction::Read, piece.len(), at, key.value, deadline)?;
+                    self.operate(domain, Direction::Read, piece.len(), at, key, deadline)?;
                     self.bounce()?.drain(piece);
                     at = at.wrapping_add(piece.len() as u64);
                 }
@@ -176,61 +199,69 @@ fn closed() -> MoveError {
     MoveError::new("fi_endpoint", None, Cause::Other { what: "the endpoints are closed".to_owned() })
 }
 
-fn unconnected(domain: &Domain) -> Result<Pair, Failed> {
-    let source = Endpoint::unconnected(domain)?;
-    let target = if domain.target.is_none() { Some(Endpoint::unconnected(domain)?) } else { None };
-    let name = match target.as_ref().or(domain.target.as_ref()) {
-        Some(target) => target.name()?,
-        None => Vec::new(),
-    };
-    let peer = source.insert(&name)?;
-    Ok(Pair { source: Some(source), target, bounce: None, peer, _events: None })
-}
-
-/// Connects two endpoints through a listener that is closed again.
-fn connect(domain: &Domain, deadline: &Deadline) -> Result<Pair, MoveError> {
-    let no_fabric = || Failed { api: "fi_passive_ep", errno: libc::EOPNOTSUPP };
-    let fabric = domain.fabric().ok_or_else(no_fabric)?;
-    let mut attr = fi::fi_eq_attr { wait_obj: fi::fi_wait_obj_FI_WAIT_NONE, ..Default::default() };
-    // SAFETY: an open fabric, a valid attribute structure, a context that may be null.
-    let events = Owned::open("fi_eq_open", |made| unsafe { fi::fi_eq_open(fabric, &raw mut attr, made, std::ptr::null_mut()) })?;
-    // SAFETY: an open fabric and the entry it was opened from.
-    let listener = Owned::open("fi_passive_ep", |made| unsafe {
-        fi::fi_passive_ep(fabric, domain.info.as_ptr(), made, std::ptr::null_mut())
-    })?;
-    // SAFETY: both open, of one fabric.
-    check("fi_pep_bind", unsafe { fi::fi_pep_bind(listener.as_ptr(), events.fid(), 0) })?;
-    // SAFETY: a bound listener.
-    check("fi_listen", unsafe { fi::fi_listen(listener.as_ptr()) })?;
-    let address = name_of(listener.fid())?;
-
-    let towards = domain.info.towards(&address)?;
-    let source = Endpoint::connected(domain, &towards, &events)?;
-    // SAFETY: an enabled endpoint; the address is of the provider's own making; no connection data.
-    let returned = unsafe { fi::fi_connect(source.as_ptr(), address.as_ptr().cast(), std::ptr::null(), 0) };
-    check("fi_connect", returned)?;
-    let request = loop {
-        match next_event(&events)? {
-            Some((fi::FI_CONNREQ, info)) => break info,
-            Some(_) | None => deadline.pause("fi_connect")?,
-        }
-    };
-    // SAFETY: the entry of a connection request belongs to who reads the event.
-    let request = unsafe { Info::take(request) }.ok_or(Failed { api: "fi_eq_read", errno: libc::EIO })?;
-    let target = Endpoint::connected(domain, &request, &events)?;
-    // SAFETY: an endpoint made for the request that it accepts; no connection data.
-    check("fi_accept", unsafe { fi::fi_accept(target.as_ptr(), std::ptr::null(), 0) })?;
-    let mut connected = 0;
-    while connected < 2 {
-        // Some providers make progress on a connection only when the endpoints' own queues are read.
-        source.completed("fi_connect")?;
-        target.completed("fi_accept")?;
-        match next_event(&events)? {
-            Some((fi::FI_CONNECTED, _)) => connected += 1,
-            Some(_) | None => deadline.pause("fi_accept")?,
-        }
+impl Pair {
+    /// Two endpoints, of which the local one knows the other's address.
+    fn unconnected(&mut self, domain: &Domain) -> Result<(), Failed> {
+        let source = self.source.insert(Endpoint::unconnected(domain)?);
+        let target = match &domain.target {
+            Some(target) => target,
+            None => self.target.insert(Endpoint::unconnected(domain)?),
+        };
+        self.peer = source.insert(&target.name()?)?;
+        self.bounce = Some(Bounce::new(domain)?);
+        Ok(())
     }
-    Ok(Pair { source: Some(source), target: Some(target), bounce: None, peer: 0, _events: Some(events) })
+
+    /// Connects two endpoints through a listener.
+    fn connect(&mut self, domain: &Domain, deadline: &Deadline) -> Result<(), MoveError> {
+        let no_fabric = || Failed { api: "fi_passive_ep", errno: libc::EOPNOTSUPP };
+        let fabric = domain.fabric().ok_or_else(no_fabric)?;
+        let mut attr = fi::fi_eq_attr { wait_obj: fi::fi_wait_obj_FI_WAIT_NONE, ..Default::default() };
+        // SAFETY: an open fabric, a valid attribute structure, a context that may be null.
+        let events =
+            Owned::open("fi_eq_open", |made| unsafe { fi::fi_eq_open(fabric, &raw mut attr, made, std::ptr::null_mut()) })?;
+        let events = &*self.events.insert(events);
+        // SAFETY: an open fabric and the entry it was opened from.
+        let listener = Owned::open("fi_passive_ep", |made| unsafe {
+            fi::fi_passive_ep(fabric, domain.info.as_ptr(), made, std::ptr::null_mut())
+        })?;
+        let listener = &*self.listener.insert(listener);
+        // SAFETY: both open, of one fabric.
+        check("fi_pep_bind", unsafe { fi::fi_pep_bind(listener.as_ptr(), events.fid(), 0) })?;
+        // SAFETY: a bound listener.
+        check("fi_listen", unsafe { fi::fi_listen(listener.as_ptr()) })?;
+        let address = name_of(listener.fid())?;
+
+        let towards = domain.info.towards(&address)?;
+        let source = &*self.source.insert(Endpoint::connected(domain, &towards, events)?);
+        // SAFETY: an enabled endpoint; the address is of the provider's own making; no connection data.
+        let returned = unsafe { fi::fi_connect(source.as_ptr(), address.as_ptr().cast(), std::ptr::null(), 0) };
+        check("fi_connect", returned)?;
+        let request = loop {
+            match next_event(events)? {
+                Some((fi::FI_CONNREQ, info)) => break info,
+                Some(_) | None => deadline.pause("fi_connect")?,
+            }
+        };
+        // SAFETY: the entry of a connection request belongs to who reads the event.
+        let request = unsafe { Info::take(request) }.ok_or(Failed { api: "fi_eq_read", errno: libc::EIO })?;
+        let target = &*self.target.insert(Endpoint::connected(domain, &request, events)?);
+        // SAFETY: an endpoint made for the request that it accepts; no connection data.
+        check("fi_accept", unsafe { fi::fi_accept(target.as_ptr(), std::ptr::null(), 0) })?;
+        let mut connected = 0;
+        while connected < 2 {
+            // Some providers make progress on a connection only when the endpoints' own queues are read.
+            source.completed("fi_connect")?;
+            target.completed("fi_accept")?;
+            match next_event(events)? {
+                Some((fi::FI_CONNECTED, _)) => connected += 1,
+                Some(_) | None => deadline.pause("fi_accept")?,
+            }
+        }
+        self.listener = None;
+        self.bounce = Some(Bounce::new(domain)?);
+        Ok(())
+    }
 }
 
 /// The next event of a connection: its kind and, for a request, the entry to accept it with.
@@ -373,7 +404,7 @@ impl Endpoint {
 }
 
 impl Bounce {
-    fn new(domain: &Domain) -> Result<Bounce, MoveError> {
+    fn new(domain: &Domain) -> Result<Bounce, Failed> {
         let bytes = NonNull::from(Box::leak(vec![0u8; BOUNCE].into_boxed_slice()));
         let context = NonNull::from(Box::leak(Box::<fi::fi_context2>::default()));
         let mut bounce = Bounce { bytes, context, mr: None };

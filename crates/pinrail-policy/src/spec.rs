@@ -89,7 +89,7 @@ pub fn parse(spec: &str) -> Result<Vec<Term>, PolicyError> {
     for text in spec.split('+') {
         let term = Term::parse(text)?;
         if let Some(first) = terms.iter().find(|other| other.kind() == term.kind()) {
-            return Err(PolicyError::Doubled { kind: KINDS[term.kind()].0, first: first.to_string(), second: text.to_owned() });
+            return Err(PolicyError::Doubled { kind: KINDS[term.kind()].0, first: shown(&first.to_string()), second: shown(text) });
         }
         terms.push(term);
     }
@@ -336,6 +336,15 @@ mod tests {
             let error = base().with(spec).unwrap_err().diagnosis();
             assert_eq!(error.kind.as_str(), "policy", "{spec}");
             assert!(error.hint.unwrap().contains("ascending"), "{spec}");
+        }
+    }
+
+    #[test]
+    fn an_error_does_not_repeat_a_long_text() {
+        let long = "x".repeat(5000);
+        for spec in [format!("rails=a{long}+rails={long}"), long.clone(), format!("capped={long}"), format!("rails={long},")] {
+            let message = base().with(&spec).unwrap_err().to_string();
+            assert!(message.len() < 400, "{message}");
         }
     }
 

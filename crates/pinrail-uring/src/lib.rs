@@ -31,8 +31,8 @@
 //!
 //! The queues are mapped `MADV_DONTFORK`, so a forked child cannot touch them. It does inherit the ring's descriptor
 //! until it calls exec: as long as it has it the ring is not closed, and what lies in its table stays pinned and
-//! charged. That is one reason why slots are emptied one by one and never by closing. A child must not use the
-//! [`Uring`] it inherited: it would empty its parent's slots.
+//! charged. That is one reason why slots are emptied one by one and never by closing. The [`Uring`] that a child
+//! inherits refuses every call there: it would fill or empty its parent's slots.
 //!
 //! # Not here
 //!

@@ -25,6 +25,10 @@ impl Registrar for Uring {
             return Err(RegisterError::no_such_rail(API, rail, self.rings.len()));
         };
         let refuse = |cause| RegisterError::new(API, None, cause);
+        if self.is_inherited() {
+            let what = "a forked child shares its parent's rings: open rings of its own there".into();
+            return Err(refuse(Cause::NotSupported { what }));
+        }
         let extent = chunk.check().map_err(|wrong| refuse(wrong.into()))?;
         if chunk.memory.is_imagined() {
             return Err(refuse(Cause::NotSupported { what: "imagined memory has no pages that could be pinned".into() }));

@@ -17,6 +17,8 @@ pub struct Uring {
     pub(crate) rings: Vec<Arc<Ring>>,
     pub(crate) rails: Vec<Rail>,
     pub(crate) release: String,
+    /// The process that the rings are of.
+    process: u32,
 }
 
 /// A ring of the caller's, and the part of it that Pinrail may use.
@@ -104,14 +106,22 @@ impl Uring {
         Some(self.rings.get(rail.index())?.as_fd())
     }
 
-    /// The state of an MR that this registrar made and that is live.
+    /// True in a child that was forked off: it shares the slots, and would empty or fill its parent's.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// The state of an MR that this registrar made, in this process, and that is live.
     pub(crate) fn token<'m>(&self, mr: &'m Mr) -> Option<&'m Token> {
+        if self.is_inherited() {
+            return None;
+        }
         let ring = self.rings.get(mr.rail().index())?;
         mr.token::<Token>().filter(|token| Arc::ptr_eq(&token.ring, ring))
     }
 
     fn empty() -> Uring {
-        Uring { rings: Vec::new(), rails: Vec::new(), release: sys::kernel_release() }
+        Uring { rings: Vec::new(), rails: Vec::new(), release: sys::kernel_release(), process: std::process::id() }
     }
 
     fn push(&mut self, rail: &Rail, ring: Ring) {

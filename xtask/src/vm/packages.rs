@@ -20,14 +20,15 @@ pub(super) fn get(folder: &Path, install: bool) -> Result<()> {
     let missing: Vec<&str> = OTHERS.into_iter().filter(|package| !apt::has(package)).collect();
     let no_qemu = !Line::new("qemu-system-x86_64 --version").succeeds();
     if !install && (no_qemu || !missing.is_empty()) {
-        return Err(format!("missing: {}{}", if no_qemu { "qemu-system-x86 " } else { "" }, missing.join(" ")));
+        let missing: Vec<&str> = no_qemu.then_some(QEMU).into_iter().chain(missing).collect();
+        return Err(format!("missing: {}", missing.join(" ")));
     }
     if !missing.is_empty() {
         println!("missing: {}, for the virtual machine", missing.join(" "));
         apt::install(&missing)?;
     }
     if no_qemu {
-        println!("missing: qemu-system-x86, for the virtual machine");
+        println!("missing: {QEMU}, for the virtual machine");
         if let Err(why) = apt::install(&[QEMU]) {
             // QEMU's tools may be installed from Debian's backports already. Those of another version would have to go.
             println!("{why}\ntrying the backports of this Debian");

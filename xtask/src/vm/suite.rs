@@ -7,18 +7,25 @@ use serde_json::Value;
 
 use crate::{Result, command::Line};
 
-/// A test binary whose every test runs in the guest.
+/// A test binary, and which of its tests run in the guest.
 pub(super) struct Suite {
-    pub(super) package: &'static str,
-    pub(super) test: &'static str,
+    package: &'static str,
+    test: &'static str,
+    features: &'static str,
+    /// The module they are in; empty for all.
+    module: &'static str,
 }
 
-pub(super) const SUITES: &[Suite] = &[Suite { package: "pinrail-verbs", test: "it" }];
+pub(super) const SUITES: &[Suite] = &[
+    Suite { package: "pinrail-verbs", test: "it", features: "", module: "" },
+    Suite { package: "pinrail-cli", test: "it", features: "verbs", module: "verbs::" },
+];
 
 /// A suite that is built.
 pub(super) struct Built {
     pub(super) name: String,
     program: PathBuf,
+    module: &'static str,
     /// Tests that it lists, without those that only other tests start.
     pub(super) tests: u32,
 }
@@ -27,17 +34,18 @@ impl Suite {
     pub(super) fn build(&self) -> Result<Built> {
         let line = Line::new("cargo test --locked --no-run --message-format json --package");
         let line = line.words([self.package, "--test", self.test]);
+        let line = if self.features.is_empty() { line } else { line.words(["--features", self.features]) };
         println!("$ {line}");
         let messages = line.output()?;
         let program = messages.lines().find_map(executable).ok_or_else(|| format!("`{line}` built no test"))?;
-        let list = Line::program(program.to_string_lossy()).words(["--list", "--format", "terse"]);
+        let list = Line::program(program.to_string_lossy()).words(["--list", "--format", "terse", self.module]);
         let count = |line: Line| Ok::<_, String>(line.output()?.lines().filter(|line| line.ends_with(": test")).count());
         let tests = count(list.clone())? - count(list.word("--ignored"))?;
         let tests = u32::try_from(tests).map_err(|_| "more tests than can be counted".to_owned())?;
         if tests == 0 {
             return Err(format!("{} has no tests", program.display()));
         }
-        Ok(Built { name: format!("{}-{}", self.package, self.test), program, tests })
+        Ok(Built { name: format!("{}-{}", self.package, self.test), program, module: self.module, tests })
     }
 }
 
@@ -54,7 +62,7 @@ pub(super) fn command(suites: &[Built], nodes: &[u8]) -> String {
     // With this variable, a test that finds no device fails.
     let mut script = format!("export PINRAIL_GUEST_NODES='{}'\nstatus=0\n", nodes.join(","));
     for suite in suites {
-        let line = Line::program(suite.program.to_string_lossy());
+        let line = Line::program(suite.program.to_string_lossy()).word(suite.module);
         script += &format!("{line} >/run/vm/{}.log 2>&1 || status=1\n", suite.name);
     }
     script + "exit $status\n"
@@ -77,7 +85,7 @@ mod tests {
     use super::*;
 
     fn built(tests: u32) -> Built {
-        Built { name: "pinrail-verbs-it".into(), program: "/tree/it tests".into(), tests }
+        Built { name: "pinrail-verbs-it".into(), program: "/tree/it tests".into(), module: "verbs::", tests }
     }
 
     #[test]
@@ -97,8 +105,8 @@ mod tests {
         assert_eq!(
             script,
             "export PINRAIL_GUEST_NODES='0,1'\nstatus=0\n\
-             '/tree/it tests' >/run/vm/pinrail-verbs-it.log 2>&1 || status=1\n\
-             '/tree/it tests' >/run/vm/pinrail-verbs-it.log 2>&1 || status=1\n\
+             '/tree/it tests' verbs:: >/run/vm/pinrail-verbs-it.log 2>&1 || status=1\n\
+             '/tree/it tests' verbs:: >/run/vm/pinrail-verbs-it.log 2>&1 || status=1\n\
              exit $status\n"
         );
     }

@@ -12,3 +12,5 @@ mod register;
 mod signals;
 mod support;
 mod topo;
+#[cfg(feature = "verbs")]
+mod verbs;

@@ -1,8 +1,13 @@
 //! The engine on a registrar that keeps books: whatever fails, no MR is lost and no worker is stuck.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod fake;
 mod pairs;
 mod policies;
+mod real;
+mod reports;
+mod soak;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -73,7 +73,7 @@ fn check(faults: &[&Planted], spec: &str, options: &Options) {
     let is_fatal = |fault: &&Planted| {
         matches!(fault, Planted::Prepare { .. } | Planted::Register(_, Fault::Panics | Fault::Fails(Cause::Exhausted { .. }, _)))
     };
-    assert_eq!(result.is_err(), faults.iter().any(|fault| is_fatal(fault)), "{}", of());
+    assert_eq!(result.is_err(), faults.iter().any(is_fatal), "{}", of());
     let held = match result {
         Ok(registration) => {
             assert_eq!(registration.live(), 6, "{}", of());

@@ -1,9 +1,10 @@
 //! The suite for any registrar, on the fake: what no software provider does, above all to fail.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinrail_conformance::{EXPECTED, Expected, Failing, Fixture, Peer, Peered, Told, run};
+use pinrail_conformance::{DmaBuf, EXPECTED, Expected, Failing, Fixture, Peer, Peered, Told, run};
 use pinrail_core::{Access, Chunk, Keys, Memory, MoveError, Mr, RailId, Registrar, Source};
 
 use super::fake::Fake;
@@ -43,6 +44,12 @@ impl Fixture for Fakes {
         Some(read_only())
     }
 
+    /// The fake takes no dma-buf, whatever the headers know of them.
+    fn dma_buf(&self) -> Option<DmaBuf> {
+        let fd = File::open("/dev/null").unwrap().into();
+        Some(DmaBuf { memory: pages(PAGE), fd: Arc::new(fd), offset: 0 })
+    }
+
     fn failing_deregistration(&self) -> Option<Failing> {
         let fake = fake();
         let registrar = fake.opened();
@@ -60,8 +67,8 @@ struct KeyPeer(Vec<Arc<Domain>>);
 impl KeyPeer {
     fn transfer(&self, told: &Told, at: u64, bytes: Bytes<'_>, wait: Duration) -> Result<(), MoveError> {
         let (domain, deadline) = (&self.0[told.rail.index()], Deadline::after(wait));
-        let mut pair = Pair::open(domain, &deadline)?;
-        pair.transfer(domain, told.base, &told.keys.remote, told.base + at, bytes, &deadline)
+        let pair = Pair::open(domain, &deadline)?;
+        pair.transfer(domain, told.base, &told.keys.remote, told.base + at, bytes, &deadline).map(drop)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use libfabric_sys::bindgen as fi;
 use pinrail_core::{Access, Cause, Chunk, ErrorKind, RailId, Registrar, Source};
@@ -189,6 +190,25 @@ fn a_call_that_never_returns_holds_up_nobody_else() {
         fabric.deregister(&mut late).unwrap();
     });
     assert_eq!(fake.live(), 0);
+}
+
+#[test]
+fn a_transfer_that_never_ends_is_leaked_with_its_endpoints_and_its_domain() {
+    let fake = Fake::new(fi::FI_MR_LOCAL);
+    let fabric = fake.opened();
+    let memory = pages(3 * 4096);
+    let mut mr = fabric.register(RAIL, &chunk(&memory)).unwrap();
+    let write = || fabric.mover().unwrap().write(&mr, 0, b"late", Duration::from_millis(20));
+    fake.inner().silent = true;
+    assert!(write().unwrap_err().is_timeout());
+    fake.inner().silent = false;
+    write().unwrap();
+    fabric.deregister(&mut mr).unwrap();
+    drop((fabric, mr));
+    // The buffer that may still be written to is registered, and what it is registered on is open: two endpoints with
+    // their queues and vectors, domain and fabric, and the domain that the test lends.
+    assert_eq!(fake.live(), 1);
+    assert_eq!(fake.inner().open, 1 + 2 * 3 + 2 + 1);
 }
 
 #[test]

@@ -139,11 +139,10 @@ fn access_that_was_not_asked_for_is_not_granted() {
     assert!(matches!(error.cause, Cause::Access { .. }), "{error}");
     // And the provider was not told more than that.
     let domain = &fabric.domains[0];
-    let mut pair = Pair::open(domain, &Deadline::after(WAIT)).unwrap();
+    let pair = Pair::open(domain, &Deadline::after(WAIT)).unwrap();
     let (base, key) = (memory.extent().start() + 100, mr.keys().remote.clone());
     let error = pair.transfer(domain, base, &key, base, Bytes::In(b"no"), &Deadline::after(WAIT)).unwrap_err();
     assert_eq!((error.api, error.errno), ("fi_write", Some(libc::EACCES)));
-    drop(pair);
     mover.read(&mr, 0, &mut [0; 2], WAIT).unwrap();
     fabric.deregister(&mut mr).unwrap();
 }

@@ -1,14 +1,74 @@
-use std::ptr::NonNull;
+use std::ffi::CString;
+use std::ptr::{NonNull, null_mut};
 use std::time::Duration;
 
 use pinrail_core::{Access, Chunk, Memory, Mr, RailId, Registrar, Source};
+use pinrail_libfabric::sys::bindgen as fi;
 use pinrail_libfabric::{Borrowed, Handles, Libfabric};
 
-use crate::ends::{Ends, Opened, Remote};
+use crate::ends::{Ends, Remote, close, ok};
 use crate::pages::pages;
 
 const WAIT: Duration = Duration::from_secs(20);
 const UNCONNECTED: [&str; 4] = ["tcp;ofi_rxm", "shm", "sockets", "udp;ofi_rxd"];
+
+/// A fabric and a domain that the test opened.
+struct Opened {
+    info: *mut fi::fi_info,
+    fabric: *mut fi::fid_fabric,
+    domain: *mut fi::fid_domain,
+}
+
+impl Opened {
+    fn of(provider: &str) -> Opened {
+        // SAFETY: no preconditions.
+        let hints = unsafe { fi::fi_allocinfo() };
+        // SAFETY: fresh and ours alone.
+        let hints = unsafe { hints.as_mut() }.expect("memory for an entry");
+        hints.caps = u64::from(fi::FI_RMA);
+        // SAFETY: allocated with the entry.
+        unsafe { (*hints.ep_attr).type_ = fi::fi_ep_type_FI_EP_RDM };
+        let name = CString::new(provider).unwrap();
+        // SAFETY: a NUL-terminated string; the copy is freed with the entry.
+        let name = unsafe { libc::strdup(name.as_ptr()) };
+        // SAFETY: as above.
+        unsafe { (*hints.fabric_attr).prov_name = name };
+        // SAFETY: as above.
+        unsafe { (*hints.domain_attr).threading = fi::fi_threading_FI_THREAD_SAFE };
+        let modes = fi::FI_MR_VIRT_ADDR | fi::FI_MR_PROV_KEY | fi::FI_MR_ALLOCATED | fi::FI_MR_LOCAL;
+        // SAFETY: as above.
+        unsafe { (*hints.domain_attr).mr_mode = modes.cast_signed() };
+        // SAFETY: as above.
+        unsafe { (*hints.tx_attr).op_flags = u64::from(fi::FI_DELIVERY_COMPLETE) };
+        let mut opened = Opened { info: null_mut(), fabric: null_mut(), domain: null_mut() };
+        let version = fi::FI_MAJOR_VERSION << 16 | fi::FI_MINOR_VERSION;
+        let null = std::ptr::null();
+        // SAFETY: a complete entry; valid for one result.
+        ok("fi_getinfo", unsafe { fi::fi_getinfo(version, null, null, 0, hints, &raw mut opened.info) });
+        // SAFETY: no longer used.
+        unsafe { fi::fi_freeinfo(hints) };
+        // SAFETY: an entry of the list.
+        let attr = unsafe { (*opened.info).fabric_attr };
+        // SAFETY: the entry's attributes; valid for one result.
+        ok("fi_fabric", unsafe { fi::fi_fabric(attr, &raw mut opened.fabric, null_mut()) });
+        // SAFETY: fabric and entry belong together; valid for one result.
+        let returned = unsafe { fi::fi_domain(opened.fabric, opened.info, &raw mut opened.domain, null_mut()) };
+        ok("fi_domain", returned);
+        opened
+    }
+
+    fn handles(&self) -> Handles {
+        Handles { info: self.info, domain: self.domain, fabric: Some(self.fabric) }
+    }
+
+    /// Closes the domain, which only succeeds when nobody has left anything on it, and the fabric.
+    fn close(self) {
+        close(self.domain.cast());
+        close(self.fabric.cast());
+        // SAFETY: no longer used.
+        unsafe { fi::fi_freeinfo(self.info) };
+    }
+}
 
 fn register(fabric: &Libfabric, memory: &Memory) -> Mr {
     let chunk = Chunk { memory, range: 4000..60_000, access: Access::FULL, source: &Source::Address };

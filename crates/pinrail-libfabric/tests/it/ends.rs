@@ -1,19 +1,12 @@
 //! Two endpoints of the caller's own making on one domain: what an application has before it meets Pinrail.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use pinrail_core::{Cause, MoveError};
 use pinrail_libfabric::Handles;
 use pinrail_libfabric::sys::bindgen as fi;
-
-/// A fabric and a domain that the test opened.
-pub(crate) struct Opened {
-    pub(crate) info: *mut fi::fi_info,
-    pub(crate) fabric: *mut fi::fid_fabric,
-    pub(crate) domain: *mut fi::fid_domain,
-}
 
 /// Two endpoints, the first of which reaches the second.
 pub(crate) struct Ends {
@@ -46,65 +39,14 @@ struct Local<'b> {
     mr: *mut fi::fid_mr,
 }
 
-fn ok(api: &str, returned: i32) {
+pub(crate) fn ok(api: &str, returned: i32) {
     assert_eq!(returned, 0, "{api}");
 }
 
-fn close(fid: *mut fi::fid) {
+pub(crate) fn close(fid: *mut fi::fid) {
     if !fid.is_null() {
         // SAFETY: an open object of this module, closed once.
         ok("fi_close", unsafe { fi::fi_close(fid) });
-    }
-}
-
-impl Opened {
-    pub(crate) fn of(provider: &str) -> Opened {
-        // SAFETY: no preconditions.
-        let hints = unsafe { fi::fi_allocinfo() };
-        // SAFETY: fresh and ours alone.
-        let hints = unsafe { hints.as_mut() }.expect("memory for an entry");
-        hints.caps = u64::from(fi::FI_RMA);
-        // SAFETY: allocated with the entry.
-        unsafe { (*hints.ep_attr).type_ = fi::fi_ep_type_FI_EP_RDM };
-        let name = CString::new(provider).unwrap();
-        // SAFETY: a NUL-terminated string; the copy is freed with the entry.
-        let name = unsafe { libc::strdup(name.as_ptr()) };
-        // SAFETY: as above.
-        unsafe { (*hints.fabric_attr).prov_name = name };
-        // SAFETY: as above.
-        unsafe { (*hints.domain_attr).threading = fi::fi_threading_FI_THREAD_SAFE };
-        let modes = fi::FI_MR_VIRT_ADDR | fi::FI_MR_PROV_KEY | fi::FI_MR_ALLOCATED | fi::FI_MR_LOCAL;
-        // SAFETY: as above.
-        unsafe { (*hints.domain_attr).mr_mode = modes.cast_signed() };
-        // SAFETY: as above.
-        unsafe { (*hints.tx_attr).op_flags = u64::from(fi::FI_DELIVERY_COMPLETE) };
-        let mut opened = Opened { info: null_mut(), fabric: null_mut(), domain: null_mut() };
-        let version = fi::FI_MAJOR_VERSION << 16 | fi::FI_MINOR_VERSION;
-        let null = std::ptr::null();
-        // SAFETY: a complete entry; valid for one result.
-        ok("fi_getinfo", unsafe { fi::fi_getinfo(version, null, null, 0, hints, &raw mut opened.info) });
-        // SAFETY: no longer used.
-        unsafe { fi::fi_freeinfo(hints) };
-        // SAFETY: an entry of the list.
-        let attr = unsafe { (*opened.info).fabric_attr };
-        // SAFETY: the entry's attributes; valid for one result.
-        ok("fi_fabric", unsafe { fi::fi_fabric(attr, &raw mut opened.fabric, null_mut()) });
-        // SAFETY: fabric and entry belong together; valid for one result.
-        let returned = unsafe { fi::fi_domain(opened.fabric, opened.info, &raw mut opened.domain, null_mut()) };
-        ok("fi_domain", returned);
-        opened
-    }
-
-    pub(crate) fn handles(&self) -> Handles {
-        Handles { info: self.info, domain: self.domain, fabric: Some(self.fabric) }
-    }
-
-    /// Closes the domain, which only succeeds when nobody has left anything on it, and the fabric.
-    pub(crate) fn close(self) {
-        close(self.domain.cast());
-        close(self.fabric.cast());
-        // SAFETY: no longer used.
-        unsafe { fi::fi_freeinfo(self.info) };
     }
 }
 
@@ -130,8 +72,8 @@ impl Ends {
         Ends { near, far, peer, events: null_mut(), domain, local }
     }
 
-    /// Writes to the far end's memory, and closes the endpoints: one that has met a bad key is good for nothing more.
-    pub(crate) fn write(self, from: &[u8], to: Remote, wait: Duration) -> Result<(), MoveError> {
+    /// Writes to the far end's memory. Endpoints that have met a bad key are good for nothing more, and are closed.
+    pub(crate) fn write(self, from: &[u8], to: Remote, wait: Duration) -> Result<Ends, MoveError> {
         let mut bytes = from.to_vec();
         let local = self.local(&mut bytes);
         let (ep, desc) = (self.near.ep, local.desc());
@@ -140,13 +82,11 @@ impl Ends {
             // SAFETY: an enabled endpoint; the buffer is not touched until the endpoint is closed.
             unsafe { fi::fi_write(ep, buffer, from.len(), desc, self.peer, to.at, to.key, null_mut()) }
         });
-        self.close();
-        local.close();
-        done
+        self.or_close(done, &local)
     }
 
     /// Reads likewise.
-    pub(crate) fn read(self, into: &mut [u8], from: Remote, wait: Duration) -> Result<(), MoveError> {
+    pub(crate) fn read(self, into: &mut [u8], from: Remote, wait: Duration) -> Result<Ends, MoveError> {
         let mut bytes = into.to_vec();
         let local = self.local(&mut bytes);
         let (ep, desc, buffer) = (self.near.ep, local.desc(), local.bytes.as_mut_ptr().cast());
@@ -155,10 +95,16 @@ impl Ends {
             // SAFETY: an enabled endpoint; the buffer is not touched until the endpoint is closed.
             unsafe { fi::fi_read(ep, buffer, len, desc, self.peer, from.at, from.key, null_mut()) }
         });
-        self.close();
-        local.close();
+        let ended = self.or_close(done, &local);
         into.copy_from_slice(&bytes);
-        done
+        ended
+    }
+
+    fn or_close(self, done: Result<(), MoveError>, local: &Local<'_>) -> Result<Ends, MoveError> {
+        let ended = done.map(|()| self);
+        // If it failed, the endpoints are closed by now.
+        local.close();
+        ended
     }
 
     fn local<'b>(&self, bytes: &'b mut [u8]) -> Local<'b> {
@@ -205,8 +151,10 @@ impl Ends {
         self.far.completion();
         self.near.completion()
     }
+}
 
-    pub(crate) fn close(&self) {
+impl Drop for Ends {
+    fn drop(&mut self) {
         self.near.close();
         self.far.close();
         close(self.events.cast());

@@ -1,5 +1,7 @@
 //! A provider as the conformance suite wants it.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pinrail_conformance::{Fixture, Peer, Peered, Told};
@@ -13,6 +15,10 @@ use crate::pages::{read_only, with_hole};
 pub(crate) struct Provider {
     pub(crate) name: &'static str,
     pub(crate) rails: u16,
+    /// How long a transfer is waited for that should succeed.
+    pub(crate) wait: Duration,
+    /// How long a transfer is waited for that should be refused.
+    pub(crate) patience: Duration,
 }
 
 impl Provider {
@@ -29,7 +35,7 @@ impl Fixture for Provider {
     fn peer(&self) -> Option<Peered> {
         let fabric = self.open();
         let handles = (0..self.rails).map(|rail| fabric.handles(RailId(rail)).unwrap()).collect();
-        Some(Peered { peer: Box::new(KeyPeer(handles)), registrar: Box::new(fabric) })
+        Some(Peered { peer: Box::new(KeyPeer { handles, open: RefCell::default() }), registrar: Box::new(fabric) })
     }
 
     fn unmapped(&self) -> Option<(Memory, u64)> {
@@ -40,18 +46,33 @@ impl Fixture for Provider {
         Some(read_only())
     }
 
-    /// Several providers never answer a transfer by a bad key.
+    fn wait(&self) -> Duration {
+        self.wait
+    }
+
     fn patience(&self) -> Duration {
-        Duration::from_millis(500)
+        self.patience
     }
 }
 
-/// Opens endpoints of its own for every transfer.
-struct KeyPeer(Vec<Handles>);
+/// Has two endpoints of its own on every rail, until a transfer fails.
+struct KeyPeer {
+    handles: Vec<Handles>,
+    open: RefCell<BTreeMap<RailId, Ends>>,
+}
 
 impl KeyPeer {
-    fn ends(&self, told: &Told) -> Ends {
-        Ends::on(self.0[told.rail.index()])
+    /// A connection may have been broken off by the transfer before, which was told that all is well (tcp does that):
+    /// what fails on old endpoints is tried on new ones.
+    fn transfer(&self, rail: RailId, mut transfer: impl FnMut(Ends) -> Result<Ends, MoveError>) -> Result<(), MoveError> {
+        let ends = self.open.borrow_mut().remove(&rail);
+        let done = match ends.map(&mut transfer) {
+            Some(Ok(ends)) => Ok(ends),
+            Some(Err(error)) if error.is_timeout() => Err(error),
+            Some(Err(_)) | None => transfer(Ends::on(self.handles[rail.index()])),
+        };
+        self.open.borrow_mut().insert(rail, done?);
+        Ok(())
     }
 }
 
@@ -73,10 +94,10 @@ impl Peer for KeyPeer {
     }
 
     fn write(&self, told: &Told, at: u64, from: &[u8], wait: Duration) -> Result<(), MoveError> {
-        self.ends(told).write(from, remote(told, at), wait)
+        self.transfer(told.rail, |ends| ends.write(from, remote(told, at), wait))
     }
 
     fn read(&self, told: &Told, at: u64, into: &mut [u8], wait: Duration) -> Result<(), MoveError> {
-        self.ends(told).read(into, remote(told, at), wait)
+        self.transfer(told.rail, |ends| ends.read(into, remote(told, at), wait))
     }
 }

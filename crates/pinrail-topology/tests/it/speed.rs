@@ -1,17 +1,17 @@
-//! Limits on time. Each is taken at its best of some runs: the others measure the neighbours.
-
-#![allow(clippy::disallowed_methods, reason = "a limit on time is what is tested")]
+//! Limits on time: this thread's, so that a busy machine fails nothing; each the best of some runs.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pinrail_topology::read;
+use rustix::time::{ClockId, clock_gettime};
 
 fn best_of(runs: u32, mut work: impl FnMut()) -> Duration {
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time used is not negative");
     let run = |_| {
-        let start = Instant::now();
+        let before = used();
         work();
-        start.elapsed()
+        used() - before
     };
     (0..runs).map(run).min().expect("at least one run")
 }
@@ -45,7 +45,7 @@ fn host(bytes_min: usize) -> String {
 fn three_hundred_kilobytes_are_read_in_20_ms() {
     let xml = host(300_000);
     assert!(read(xml.as_bytes()).unwrap().machine.rails.len() > 200);
-    let took = best_of(30, || drop(read(xml.as_bytes())));
+    let took = best_of(10, || drop(read(xml.as_bytes())));
     assert!(took < Duration::from_millis(20), "{} bytes took {took:?}", xml.len());
 }
 

@@ -2,7 +2,7 @@ use std::os::fd::AsRawFd;
 
 use pinrail_core::{Cause, RailId, Registrar};
 
-use crate::support::{PAGE, alone, in_a_process, memlock_forbids, pages, passed, pinned_bytes, register, rings};
+use crate::support::{PAGE, WAIT, alone, in_a_process, memlock_forbids, pages, passed, pinned_bytes, register, rings};
 
 #[test]
 fn as_many_pages_are_pinned_as_are_spanned_and_none_when_deregistration_returns() {
@@ -73,6 +73,42 @@ fn a_forked_child_that_keeps_the_ring_open_keeps_no_pin() {
     unsafe { libc::kill(child, libc::SIGKILL) };
     // SAFETY: as above; its status is not wanted.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
+
+/// A private page that is pinned is copied for the child at the fork, so that parent and MR go on with the same one.
+#[test]
+fn a_forked_child_can_use_no_mr_and_its_parent_notices_nothing() {
+    let _alone = alone();
+    let (uring, memory, before) = (rings(1), pages(4), pinned_bytes());
+    memory.write_at(0, b"parent").unwrap();
+    let mut mr = register(&uring, 0, &memory, 0..4 * PAGE).unwrap();
+    // SAFETY: the child makes system calls and comparisons only, and ends without running any destructor.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut seen = [0; 6];
+        let refused = uring.deregister(&mut mr).is_err()
+            && uring.mover().is_some_and(|mover| mover.read(&mr, 0, &mut seen, WAIT).is_err())
+            && register(&uring, 0, &memory, 0..PAGE).is_err();
+        let own = memory.write_at(0, b"child!").is_ok();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(if refused && own { 0 } else { 1 }) };
+    }
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: the child is ours and not waited for yet; the status is written to.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child used what is its parent's: {status:#x}");
+
+    let mover = uring.mover().unwrap();
+    let mut seen = [0; 6];
+    mover.read(&mr, 0, &mut seen, WAIT).unwrap();
+    assert_eq!(&seen, b"parent", "what the child wrote is the child's");
+    memory.write_at(0, b"after!").unwrap();
+    mover.read(&mr, 0, &mut seen, WAIT).unwrap();
+    assert_eq!(&seen, b"after!", "the MR still reaches the parent's own page");
+    assert_eq!(pinned_bytes() - before, 4 * PAGE);
+    uring.deregister(&mut mr).unwrap();
+    assert_eq!(pinned_bytes(), before);
 }
 
 /// What `MADV_DONTFORK` is for, as the kernel shows it: `dc` among the flags of each mapping of the ring.
