@@ -55,7 +55,7 @@ impl Registrar for Fake {
     }
 
     fn deregister(&self, mr: &mut Mr) -> Result<(), DeregisterError> {
-        drop(mr.retire::<Token>());
+        mr.retire::<Token>().ok_or_else(|| DeregisterError::new("fake", None, pinrail_core::Cause::NotOurs))?;
         Ok(())
     }
 }
@@ -119,12 +119,12 @@ fn bench(variants: Vec<Variant>) -> Spec {
 type Run = Result<Results, BenchError>;
 
 /// Runs with rails that are opened like this.
-fn run_with(spec: &Spec, checks: &Checks, open: &dyn Fn() -> Result<Opened, Diagnosis>) -> Run {
+fn run_with(spec: &Spec, checks: &Checks, open: &dyn Fn() -> Result<Opened, Box<Diagnosis>>) -> Run {
     let order = schedule::blocks(spec.variants.len(), spec.trials, spec.seed);
     run_in(spec, checks, open, &order)
 }
 
-fn run_in(spec: &Spec, checks: &Checks, open: &dyn Fn() -> Result<Opened, Diagnosis>, order: &[Vec<usize>]) -> Run {
+fn run_in(spec: &Spec, checks: &Checks, open: &dyn Fn() -> Result<Opened, Box<Diagnosis>>, order: &[Vec<usize>]) -> Run {
     let first = First::look(spec, open, None, checks)?;
     let mut here = Here::new(spec, open, checks.clone())?;
     first.judge(spec, &mut here, &mut |_| ControlFlow::Continue(()), order, checks)
@@ -435,6 +435,7 @@ fn in_force() -> Checks {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the table is what the test shows")]
 fn every_planted_error_is_flagged_by_its_check_and_by_no_other() {
     println!("{:<42} {:<14} said", "planted", "check");
     for (name, check, what, plant) in PLANTS {

@@ -165,9 +165,7 @@ impl Member {
         match sent {
             Some(Ok(())) => Ok(()),
             // Why it is gone it has told, or its standard error has.
-            _ => match self.answer()? {
-                _ => Err(self.failed("it ended early")),
-            },
+            _ => self.answer().and_then(|_| Err(self.failed("it ended early"))),
         }
     }
 

@@ -131,7 +131,7 @@ impl<'h> Here<'h> {
 
     /// Rails and memory, and nothing done with them.
     pub(crate) fn idle(&mut self, start: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Tried, BenchError> {
-        let opened = (self.open)().map_err(|why| BenchError::Open(Box::new(why)))?;
+        let opened = (self.open)().map_err(BenchError::Open)?;
         let made = memory::make(&self.layout, self.spec.pages, self.spec.memory, self.spec.cores.get() as usize)?;
         start()?;
         drop((opened.registrar, made));
@@ -170,7 +170,7 @@ impl First {
             return Err(BenchError::Usage { what: "0 processes measure nothing".to_owned() });
         }
         let layout = spec.batch.layout()?;
-        let Opened { registrar, machine, notes, .. } = open().map_err(|why| BenchError::Open(Box::new(why)))?;
+        let Opened { registrar, machine, notes, .. } = open().map_err(BenchError::Open)?;
         let identity = registrar.identity();
         drop(registrar);
         if checks.contains(&Check::Backend)

@@ -103,7 +103,7 @@ pub fn prior_bytes(spec: &Spec, open: &crate::Open<'_>, observer: &mut Observer<
     let mut rng = SplitMix::new(spec.seed);
     let mut sweep = None;
     for trial in 0..spec.trials {
-        let opened = open().map_err(|why| BenchError::Open(Box::new(why)))?;
+        let opened = open().map_err(BenchError::Open)?;
         let identity = opened.registrar.identity();
         if let Some(what) = check::other_backend(&spec.backend, &identity) {
             return Err(BenchError::Refused { what });

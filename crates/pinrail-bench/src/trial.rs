@@ -35,7 +35,7 @@ pub struct Opened {
 }
 
 /// Opens fresh rails: called once for each trial.
-pub type Open<'o> = dyn Fn() -> Result<Opened, Diagnosis> + 'o;
+pub type Open<'o> = dyn Fn() -> Result<Opened, Box<Diagnosis>> + 'o;
 
 /// Seconds of each stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -219,7 +219,7 @@ pub(crate) fn run(
     purpose: Purpose,
     start: &mut dyn FnMut() -> Result<(), BenchError>,
 ) -> Result<Evidence, BenchError> {
-    let Opened { registrar, machine, notes: mut opened_notes, cached } = open().map_err(|why| BenchError::Open(Box::new(why)))?;
+    let Opened { registrar, machine, notes: mut opened_notes, cached } = open().map_err(BenchError::Open)?;
     let (identity, reused) = (registrar.identity(), earlier.had(&registrar));
     let pinned_before_bytes = earlier.left_pinned()?;
 

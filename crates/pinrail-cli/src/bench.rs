@@ -151,7 +151,7 @@ fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
             Ok(pinrail_bench::Opened { registrar, machine, notes, cached })
         });
         opened.map_err(|error| {
-            let diagnosis = (*error.diagnosis).clone();
+            let diagnosis = error.diagnosis.clone();
             *own.borrow_mut() = Some(error);
             diagnosis
         })
