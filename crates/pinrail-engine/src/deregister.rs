@@ -1,7 +1,7 @@
 //! Deregisters what is live: everything is tried, whatever fails.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use pinrail_core::{ChunkId, Group, Kind, Limits, RailId, Registrar, StepWhat, Steps, StepsError};
 use pinrail_dispatch::{Dispatch, Outcome};
@@ -10,10 +10,11 @@ use pinrail_policy::Control as Limiting;
 
 use crate::calls;
 use crate::clock::Clock;
-use crate::failure::{StepError, StepFailure};
+use crate::failure::{StepError, StepFailure, Stuck};
+use crate::register;
 use crate::registration::Registration;
 use crate::report::Report;
-use crate::run::{self, Control, Work};
+use crate::run::{self, Control, Patience, Work};
 use crate::sync::{Mutex, lock};
 use crate::table::{Mrs, SharedMrs};
 
@@ -31,7 +32,8 @@ impl Work for Deregistering {
         match calls::deregister(self.registrar.as_ref(), &mut mr, control) {
             Ok(()) => Outcome::Done,
             Err(error) => {
-                self.mrs.put(&self.plan, chunk, rail, mr);
+                // Where nobody waited for this call, the MR is leaked with its memory.
+                drop(self.mrs.put(&self.plan, chunk, rail, mr));
                 let buffer = self.plan.buffer_of(chunk).name.to_string();
                 let rail = Some((rail, self.plan.rails()[rail.index()].name.clone()));
                 lock(&self.failed).push(StepFailure { seq, chunk, buffer, rail, error: StepError::Deregister(error) });
@@ -91,6 +93,8 @@ pub struct StillRegistered {
     pub registration: Registration,
     /// Why, in dispatch order.
     pub failed: Vec<StepFailure>,
+    /// Calls that were not waited for; their MRs and memory are with them.
+    pub stuck: Vec<Stuck>,
     /// Where the time went.
     pub report: Report,
 }
@@ -105,7 +109,11 @@ impl std::fmt::Display for StillRegistered {
 impl std::error::Error for StillRegistered {}
 
 /// Tries everything, under the policy's limits.
-pub(crate) fn run(registration: Registration, order: impl DeregisterOrder) -> Result<Report, Box<StillRegistered>> {
+pub(crate) fn run(
+    registration: Registration,
+    order: impl DeregisterOrder,
+    patience: Option<&Arc<Patience>>,
+) -> Result<Report, Box<StillRegistered>> {
     let (plan, registrar, mrs, threads_max, registered) = registration.into_parts();
     let clock = Clock::start();
     let steps = order.steps(&plan, &mrs).unwrap_or_else(|_| unreachable!("no more steps than the plan has counted"));
@@ -115,15 +123,15 @@ pub(crate) fn run(registration: Registration, order: impl DeregisterOrder) -> Re
     let work =
         Deregistering { plan: Arc::clone(&plan), registrar: Arc::clone(&registrar), mrs: mrs.shared(), failed: Mutex::default() };
     let work = Arc::new(work);
-    let ended = run::run(&control, &work, clock, threads_max);
-    let Some(work) = Arc::into_inner(work) else { unreachable!("the run has joined every worker") };
+    let ended = run::run(&control, &work, clock, threads_max, patience);
     let (dispatch, counts) = (&control.dispatch, control.dispatch.counts());
     let report = Report::new(dispatch.steps(), ended.record, ended.threads, counts.peak_running, dispatch.report(), clock.tick());
-    let mut failed = work.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failed.is_empty() {
+    let mut failed = std::mem::take(&mut *lock(&work.failed));
+    if failed.is_empty() && ended.stuck.is_empty() {
         return Ok(report);
     }
     failed.sort_by_key(|failure| failure.seq);
-    let registration = Registration::new(plan, registrar, work.mrs.settled(), threads_max, registered);
-    Err(Box::new(StillRegistered { registration, failed, report }))
+    let registration = Registration::new(plan, registrar, work.mrs.close(), threads_max, registered);
+    let stuck = register::stuck(&registration, &ended.stuck);
+    Err(Box::new(StillRegistered { registration, failed, stuck, report }))
 }

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Refusal};
 use crate::handle::{Handle, Slot, Steering};
 use crate::register;
 use crate::registration::Registration;
-use crate::run::Control;
+use crate::run::{Control, Patience};
 
 /// Runs plans on a registrar.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ impl Engine {
     pub fn register(&self, plan: impl Into<Arc<Plan>>, options: &Options) -> Result<Registration, Box<Failure>> {
         let plan = plan.into();
         let (control, steering) = self.begin(&plan, options)?;
-        self.carry_out(plan, control, &steering, options)
+        self.carry_out(plan, control, &steering, options, None)
     }
 
     /// Registers a plan in the background, as [`Engine::register`] does.
@@ -96,7 +96,7 @@ impl Engine {
         let slot = Arc::new(Slot::default());
         let handle = Handle::new(Arc::clone(&steering), Arc::clone(&slot));
         let (engine, options) = (self.clone(), *options);
-        let run = move || slot.fill(|| engine.carry_out(plan, control, &steering, &options));
+        let run = move || slot.fill(|| engine.carry_out(plan, control, &steering, &options, Some(&steering.patience)));
         match thread::Builder::new().name("pinrail-0".to_owned()).spawn(run) {
             Ok(_) => Ok(handle),
             Err(no_thread) => Err(Failure::refused(Refusal::Host(no_thread), tasks)),
@@ -117,11 +117,12 @@ impl Engine {
         mut control: Arc<Control>,
         steering: &Steering,
         options: &Options,
+        patience: Option<&Arc<Patience>>,
     ) -> Result<Registration, Box<Failure>> {
         loop {
             let deadline = control.deadline();
             let (registrar, prepare) = (Arc::clone(&self.registrar), Arc::clone(&self.prepare));
-            let failure = match register::register(Arc::clone(&plan), registrar, prepare, control, options) {
+            let failure = match register::register(Arc::clone(&plan), registrar, prepare, control, options, patience) {
                 Err(failure) => failure,
                 done => return done,
             };

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use pinrail_core::{
     BufferId, Cause, ChunkId, DeregisterError, Diagnosis, ErrorKind, PrepareError, RailId, RegisterError, StepsError,
@@ -24,8 +25,12 @@ pub struct Failure {
     pub rolled_back: u64,
     /// MRs that could not be deregistered: kept live with their memory. Dropping them leaks both, on purpose.
     pub quarantine: Option<Registration>,
-    /// With [`OnFailure::KeepComplete`](crate::OnFailure::KeepComplete): the buffers that are wholly registered.
+    /// With [`OnFailure::KeepComplete`](crate::OnFailure::KeepComplete): the buffers that are wholly registered. After
+    /// [`Handle::detach`](crate::Handle::detach): all that is registered.
     pub kept: Option<Registration>,
+    /// Calls that had not returned when the handle was detached, in dispatch order. Their memory is kept; what they still
+    /// register is deregistered at once.
+    pub stuck: Vec<Stuck>,
     /// Where the time went; `None` when nothing was begun.
     pub report: Option<Report>,
 }
@@ -42,6 +47,8 @@ pub enum Reason {
     Cancelled,
     /// The deadline passed.
     Deadline,
+    /// The caller did not wait for calls that were stuck.
+    Detached,
 }
 
 /// Why a plan was not begun.
@@ -73,6 +80,21 @@ pub enum Refusal {
     /// More steps than can be counted.
     #[error(transparent)]
     Steps(#[from] StepsError),
+}
+
+/// A step whose call had not returned when nobody waited for it any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The place of the step in the order of hand-outs.
+    pub seq: u64,
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The buffer's name.
+    pub buffer: String,
+    /// The rail and its name; `None` for a preparation.
+    pub rail: Option<(RailId, String)>,
+    /// When the call began, from the start of its run.
+    pub since: Duration,
 }
 
 /// A step that failed.
@@ -165,6 +187,7 @@ impl Failure {
             rolled_back: 0,
             quarantine: None,
             kept: None,
+            stuck: Vec::new(),
             report: None,
         })
     }
@@ -216,6 +239,10 @@ impl Failure {
                 };
                 Diagnosis { message: format!("{}{more}; {after}", diagnosis.message), ..diagnosis }
             }
+            Reason::Detached => Diagnosis::new(
+                ErrorKind::Busy,
+                format!("{} calls have not returned and were left behind with their memory; {after}", self.stuck.len()),
+            ),
             Reason::Cancelled => Diagnosis::new(ErrorKind::Cancelled, format!("cancelled; {after}")),
             Reason::Deadline => Diagnosis::new(ErrorKind::Deadline, format!("the deadline passed; {after}"))
                 .hint("give it more time, fewer rails or a smaller batch"),

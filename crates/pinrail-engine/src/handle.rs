@@ -4,7 +4,7 @@ use std::thread;
 
 use pinrail_dispatch::{Counts, Stop};
 
-use crate::run::Control;
+use crate::run::{Control, Patience};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::{Failure, Registration};
 
@@ -23,7 +23,11 @@ pub struct Handle {
 pub struct Canceller(Arc<Steering>);
 
 /// Leads to the run that goes on now: a batch may take more than one.
-pub(crate) struct Steering(Mutex<Steered>);
+pub(crate) struct Steering {
+    steered: Mutex<Steered>,
+    /// How long the runs' end is waited for.
+    pub(crate) patience: Arc<Patience>,
+}
 
 struct Steered {
     now: Arc<Control>,
@@ -32,12 +36,12 @@ struct Steered {
 
 impl Steering {
     pub(crate) fn new(control: Arc<Control>) -> Steering {
-        Steering(Mutex::new(Steered { now: control, is_cancelled: false }))
+        Steering { steered: Mutex::new(Steered { now: control, is_cancelled: false }), patience: Arc::default() }
     }
 
     /// The next run; one that was cancelled before it began stops at once.
     pub(crate) fn turn_to(&self, control: Arc<Control>) {
-        let mut steered = lock(&self.0);
+        let mut steered = lock(&self.steered);
         if steered.is_cancelled {
             control.stop(Stop::Cancelled);
         }
@@ -45,7 +49,7 @@ impl Steering {
     }
 
     fn cancel(&self) {
-        let mut steered = lock(&self.0);
+        let mut steered = lock(&self.steered);
         steered.is_cancelled = true;
         steered.now.stop(Stop::Cancelled);
     }
@@ -82,7 +86,7 @@ impl Handle {
     /// How far it is.
     #[must_use]
     pub fn progress(&self) -> Counts {
-        lock(&self.steering.0).now.dispatch.counts()
+        lock(&self.steering.steered).now.dispatch.counts()
     }
 
     /// Waits for the end, the rollback included.
@@ -100,6 +104,19 @@ impl Handle {
                 None => result = wait(&self.result.filled, result),
             }
         }
+    }
+
+    /// Cancels, and waits for no call that has not returned: for when one is stuck in a provider for ever. What is
+    /// registered is handed back as [`Failure::kept`], whole buffers or not; what is stuck is listed in
+    /// [`Failure::stuck`], and its threads and memory are left to it. In a rollback, what is not yet undone is
+    /// [`Failure::quarantine`]. Where nothing was stuck this is a cancel.
+    ///
+    /// # Errors
+    /// [`Failure`], unless everything was registered before.
+    pub fn detach(self) -> Result<Registration, Box<Failure>> {
+        self.steering.cancel();
+        self.steering.patience.end();
+        self.wait()
     }
 
     /// True once [`Handle::wait`] would return at once.

@@ -34,7 +34,7 @@ pub mod testing;
 
 pub use deregister::StillRegistered;
 pub use engine::{Attempts, Engine, OnFailure, Options};
-pub use failure::{Failure, Reason, Refusal, StepError, StepFailure};
+pub use failure::{Failure, Reason, Refusal, StepError, StepFailure, Stuck};
 pub use handle::{Canceller, Handle};
 pub use registration::{LookupError, Piece, Registration};
 pub use report::{Handout, Report};

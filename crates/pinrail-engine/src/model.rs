@@ -74,10 +74,10 @@ fn run(dispatch: Dispatch, work: Log, workers: u32) -> usize {
     let others: Vec<_> = (1..workers)
         .map(|id| {
             let (control, work) = (Arc::clone(&control), Arc::clone(&work));
-            thread::spawn(move || run::worker(WorkerId(id), &control, work.as_ref(), clock))
+            thread::spawn(move || run::worker(WorkerId(id), &control, work.as_ref(), clock, &run::Log::default()))
         })
         .collect();
-    run::worker(WorkerId(0), &control, work.as_ref(), clock);
+    run::worker(WorkerId(0), &control, work.as_ref(), clock, &run::Log::default());
     others.into_iter().for_each(|other| drop(other.join().unwrap()));
     let done = lock(&work.done).len();
     assert_eq!(control.dispatch.counts().running, 0);
@@ -127,7 +127,7 @@ fn a_stop_from_outside_wakes_who_waits_and_who_pauses() {
             let (control, work) = (Arc::clone(&control), Arc::clone(&work));
             thread::spawn(move || run::worker(WorkerId(1), &control, work.as_ref(), clock))
         };
-        run::worker(WorkerId(0), &control, work.as_ref(), clock);
+        run::worker(WorkerId(0), &control, work.as_ref(), clock, &run::Log::default());
         other.join().unwrap();
         canceller.join().unwrap();
         assert!(lock(&work.done).len() <= 2);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pinrail_core::{BufferId, ChunkId, Kind, Prepare, Prepared, RailId, Registrar, Source, StepWhat, Steps};
 use pinrail_dispatch::{Dispatch, Outcome, Stop};
@@ -10,10 +10,10 @@ use pinrail_plan::Plan;
 
 use crate::clock::Clock;
 use crate::deregister::{self, InReverse};
-use crate::failure::{Failure, Reason, Refusal, StepError, StepFailure};
+use crate::failure::{Failure, Reason, Refusal, StepError, StepFailure, Stuck};
 use crate::registration::Registration;
 use crate::report::Report;
-use crate::run::{self, Control, Work};
+use crate::run::{self, Control, InFlight, Patience, Work};
 use crate::sync::{Mutex, lock};
 use crate::table::{Mrs, SharedMrs};
 use crate::{Attempts, OnFailure, Options, calls};
@@ -56,7 +56,10 @@ impl Registering {
     fn register(&self, chunk: ChunkId, rail: RailId, control: &Control) -> Result<(), StepError> {
         let source = self.sources[chunk.index()].get().unwrap_or(&Source::Address);
         let mr = calls::register(self.registrar.as_ref(), rail, &self.plan.chunk(chunk, source), control)?;
-        self.mrs.put(&self.plan, chunk, rail, mr);
+        if let Err(mut late) = self.mrs.put(&self.plan, chunk, rail, mr) {
+            // Nobody waited for this call. What cannot be undone either is leaked with its memory.
+            calls::deregister(self.registrar.as_ref(), &mut late, control)?;
+        }
         Ok(())
     }
 
@@ -82,6 +85,7 @@ pub(crate) fn register(
     prepare: Arc<dyn Prepare>,
     control: Arc<Control>,
     options: &Options,
+    patience: Option<&Arc<Patience>>,
 ) -> Result<Registration, Box<Failure>> {
     let clock = Clock::start();
     let work = Arc::new(Registering {
@@ -93,14 +97,18 @@ pub(crate) fn register(
         attempts: options.attempts,
         failed: Mutex::default(),
     });
-    let ended = run::run(&control, &work, clock, options.threads_max);
-    let Some(work) = Arc::into_inner(work) else { unreachable!("the run has joined every worker") };
+    let ended = run::run(&control, &work, clock, options.threads_max, patience);
     let (dispatch, counts) = (&control.dispatch, control.dispatch.counts());
     let total = clock.tick();
     let report = Report::new(dispatch.steps(), ended.record, ended.threads, counts.peak_running, dispatch.report(), total);
-    let registration = Registration::new(plan, registrar, work.mrs.settled(), options.threads_max, report);
-    let mut failed = work.failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let registration = Registration::new(plan, registrar, work.mrs.close(), options.threads_max, report);
+    let stuck = stuck(&registration, &ended.stuck);
+    let mut failed = std::mem::take(&mut *lock(&work.failed));
     failed.sort_by_key(|failure| failure.seq);
+    if patience.is_some_and(|patience| patience.is_over()) {
+        let is_whole = failed.is_empty() && registration.live() == registration.plan().tasks();
+        return if is_whole { Ok(registration) } else { Err(left_behind(registration, failed, stuck)) };
+    }
     let reason = match dispatch.stopped() {
         Some(Stop::Cancelled) => Reason::Cancelled,
         Some(Stop::Deadline) => Reason::Deadline,
@@ -110,11 +118,17 @@ pub(crate) fn register(
         },
     };
     // A stop that came when everything was already registered undoes it all the same: the caller was told so.
-    Err(undo(registration, reason, failed, options.on_failure))
+    Err(undo(registration, reason, failed, options.on_failure, patience))
 }
 
 /// Deregisters in reverse dispatch order what the caller does not keep.
-fn undo(registration: Registration, reason: Reason, failed: Vec<StepFailure>, on_failure: OnFailure) -> Box<Failure> {
+fn undo(
+    registration: Registration,
+    reason: Reason,
+    failed: Vec<StepFailure>,
+    on_failure: OnFailure,
+    patience: Option<&Arc<Patience>>,
+) -> Box<Failure> {
     let report = registration.report().clone();
     let kept_buffers: BTreeSet<BufferId> = match (on_failure, &reason) {
         (OnFailure::KeepComplete, Reason::Step(_)) => registration.complete_buffers().collect(),
@@ -125,10 +139,39 @@ fn undo(registration: Registration, reason: Reason, failed: Vec<StepFailure>, on
     let plan = registration.plan_arc();
     let (kept, rest) = registration.split(|chunk| plan.buffers_of(chunk).iter().any(|buffer| kept_buffers.contains(buffer)));
     let before = rest.live();
-    let left = deregister::run(rest, InReverse(&report)).err().map(|still| still.registration);
-    let rolled_back = before - left.as_ref().map_or(0, |left| left.live());
+    let (left, stuck) = match deregister::run(rest, InReverse(&report), patience) {
+        Ok(_) => (None, Vec::new()),
+        Err(still) => (Some(still.registration).filter(|left| left.live() > 0), still.stuck),
+    };
+    let rolled_back = before - left.as_ref().map_or(0, |left| left.live()) - stuck.len() as u64;
     let kept = (kept.live() > 0).then_some(kept);
-    Box::new(Failure { reason, failed, not_attempted, rolled_back, quarantine: left, kept, report: Some(report) })
+    Box::new(Failure { reason, failed, not_attempted, rolled_back, quarantine: left, kept, stuck, report: Some(report) })
+}
+
+/// Somebody did not wait for the calls in flight: what is registered is his, and nothing is undone.
+fn left_behind(registration: Registration, failed: Vec<StepFailure>, stuck: Vec<Stuck>) -> Box<Failure> {
+    let report = registration.report().clone();
+    let in_flight = stuck.iter().filter(|stuck| stuck.rail.is_some()).fold(0, |tasks, _| tasks + 1);
+    let not_attempted = registration.plan().tasks() - attempted(&report.record, &report.steps) - in_flight;
+    let kept = (registration.live() > 0).then_some(registration);
+    let (quarantine, report) = (None, Some(report));
+    Box::new(Failure { reason: Reason::Detached, failed, not_attempted, rolled_back: 0, quarantine, kept, stuck, report })
+}
+
+/// The steps that were not waited for, by their names; not those whose MR came back just in time.
+pub(crate) fn stuck(rest: &Registration, in_flight: &[InFlight]) -> Vec<Stuck> {
+    let plan = rest.plan();
+    let stuck = |step: &InFlight| {
+        let (chunk, rail) = match step.what {
+            StepWhat::Prepare { chunk, .. } => (chunk, None),
+            StepWhat::Task { chunk, rail, .. } => (chunk, Some((rail, plan.rails()[rail.index()].name.clone()))),
+        };
+        let buffer = plan.buffer_of(chunk).name.to_string();
+        let is_back = rail.as_ref().is_some_and(|&(rail, _)| rest.mr(chunk, rail).is_some());
+        let since = Duration::from_nanos(step.since.0);
+        (!is_back).then_some(Stuck { seq: step.seq, chunk, buffer, rail, since })
+    };
+    in_flight.iter().filter_map(stuck).collect()
 }
 
 fn attempted(record: &[crate::Handout], steps: &Steps) -> u64 {

@@ -149,7 +149,7 @@ impl Registration {
     /// # Errors
     /// [`StillRegistered`] with what is left.
     pub fn deregister(self) -> Result<Report, Box<StillRegistered>> {
-        deregister::run(self, InCallersOrder)
+        deregister::run(self, InCallersOrder, None)
     }
 
     /// The buffers all of whose tasks are live.
@@ -177,12 +177,12 @@ impl Registration {
         for chunk in plan.chunk_ids().filter(|&chunk| wanted(chunk)) {
             for &rail in plan.rails_of(chunk) {
                 if let Some(mr) = rest.take(&plan, chunk, rail) {
-                    kept.put(&plan, chunk, rail, mr);
+                    kept.put(&plan, chunk, rail, mr).unwrap_or_else(|_| unreachable!("nobody has closed it"));
                 }
             }
         }
         let part = |mrs: crate::table::SharedMrs| {
-            Registration::new(Arc::clone(&plan), Arc::clone(&registrar), mrs.settled(), threads_max, report.clone())
+            Registration::new(Arc::clone(&plan), Arc::clone(&registrar), mrs.close(), threads_max, report.clone())
         };
         (part(kept), part(rest))
     }
@@ -199,7 +199,7 @@ impl Drop for Registration {
         if inner.mrs.live(&inner.plan).is_empty() {
             return;
         }
-        if let Err(still) = deregister::run(Registration { inner: Some(inner) }, InCallersOrder) {
+        if let Err(still) = deregister::run(Registration { inner: Some(inner) }, InCallersOrder, None) {
             // Taken apart, so that it is not tried for ever: an MR that is dropped live keeps its pin and its memory.
             drop(still.registration.into_parts());
         }

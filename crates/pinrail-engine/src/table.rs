@@ -1,5 +1,3 @@
-use std::sync::PoisonError;
-
 use pinrail_core::{ChunkId, Mr, RailId};
 use pinrail_plan::Plan;
 
@@ -17,7 +15,15 @@ pub(crate) type Mrs = Table<Option<Mr>>;
 
 /// The live MRs of a plan while workers fill and empty different places at once; nobody holds a place's lock during a
 /// provider call.
-pub(crate) type SharedMrs = Table<Mutex<Option<Mr>>>;
+pub(crate) type SharedMrs = Table<Mutex<Place>>;
+
+/// A place for the MR of one task.
+pub(crate) enum Place {
+    Empty,
+    Live(Mr),
+    /// The table was read out: what comes now comes too late.
+    Closed,
+}
 
 impl<T> Table<T> {
     fn place(&self, plan: &Plan, chunk: ChunkId, rail: RailId) -> Option<&T> {
@@ -42,7 +48,7 @@ impl Mrs {
     }
 
     pub(crate) fn shared(self) -> SharedMrs {
-        self.map(Mutex::new)
+        self.map(|mr| Mutex::new(mr.map_or(Place::Empty, Place::Live)))
     }
 
     pub(crate) fn get(&self, plan: &Plan, chunk: ChunkId, rail: RailId) -> Option<&Mr> {
@@ -57,15 +63,34 @@ impl Mrs {
 }
 
 impl SharedMrs {
-    pub(crate) fn put(&self, plan: &Plan, chunk: ChunkId, rail: RailId, mr: Mr) {
-        *lock(self.place(plan, chunk, rail).expect("the step came from this plan")) = Some(mr);
+    /// Gives the MR back where nobody will look for it any more.
+    pub(crate) fn put(&self, plan: &Plan, chunk: ChunkId, rail: RailId, mr: Mr) -> Result<(), Mr> {
+        let mut place = lock(self.place(plan, chunk, rail).expect("the step came from this plan"));
+        if let Place::Closed = *place {
+            return Err(mr);
+        }
+        *place = Place::Live(mr);
+        Ok(())
     }
 
     pub(crate) fn take(&self, plan: &Plan, chunk: ChunkId, rail: RailId) -> Option<Mr> {
-        lock(self.place(plan, chunk, rail)?).take()
+        let mut place = lock(self.place(plan, chunk, rail)?);
+        match std::mem::replace(&mut *place, Place::Empty) {
+            Place::Live(mr) => Some(mr),
+            Place::Empty => None,
+            Place::Closed => {
+                *place = Place::Closed;
+                None
+            }
+        }
     }
 
-    pub(crate) fn settled(self) -> Mrs {
-        self.map(|place| place.into_inner().unwrap_or_else(PoisonError::into_inner))
+    /// Reads the table out for good: calls that have not returned find it closed.
+    pub(crate) fn close(&self) -> Mrs {
+        let mr = |place: &Mutex<Place>| match std::mem::replace(&mut *lock(place), Place::Closed) {
+            Place::Live(mr) => Some(mr),
+            Place::Empty | Place::Closed => None,
+        };
+        Mrs { first: self.first.clone(), places: self.places.iter().map(mr).collect() }
     }
 }
