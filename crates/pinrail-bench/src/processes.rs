@@ -161,12 +161,11 @@ impl Member {
     }
 
     fn tell(&mut self, message: &impl Serialize) -> Result<(), BenchError> {
-        let sent = self.to.as_mut().map(|to| write_line(to, message));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            // Why it is gone it has told, or its standard error has.
-            _ => self.answer().and_then(|_| Err(self.failed("it ended early"))),
+        if self.to.as_mut().is_some_and(|to| write_line(to, message).is_ok()) {
+            return Ok(());
         }
+        // Why it is gone it has told, or its standard error has.
+        self.answer().and_then(|_| Err(self.failed("it ended early")))
     }
 
     fn answer(&mut self) -> Result<Answer, BenchError> {
