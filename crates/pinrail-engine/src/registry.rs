@@ -33,6 +33,7 @@
 //! let pieces = reader.range(Extent::new(0x11000, 64)?, RailId(1))?;
 //! assert_eq!((pieces.len(), pieces[0].local_key, pieces[0].at), (1, 7, 4096));
 //!
+//! drop(pieces);
 //! held.release()?;
 //! assert!(reader.range(Extent::new(0x11000, 64)?, RailId(1)).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
