@@ -4,6 +4,9 @@
 //! Times are CPU time of the thread for the comparison (a shared machine's other work is not ours) and wall time for the
 //! percentiles.
 
+#![allow(clippy::cast_possible_truncation, reason = "indices of small tables that the bench made itself")]
+#![allow(clippy::print_stdout, reason = "percentiles are printed: criterion has no place for them")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
 use std::num::NonZeroU32;

@@ -96,8 +96,5 @@ fn sixty_rounds() {
     let (cpu_first, cpu_last) = (took[10].1 - took[0].1, took[59].1 - took[49].1);
     println!("medians: first ten rounds {first:?}, last ten {last:?}, all {:?}", median(&took));
     println!("CPU of ten rounds: first {cpu_first} cs, last {cpu_last} cs");
-    // On a machine that others use, wall time says more of them than of us.
-    let wall_is_flat = last.as_secs_f64() <= first.as_secs_f64() * 1.1;
-    let cpu_is_flat = cpu_last * 10 <= cpu_first * 11;
-    assert!(wall_is_flat || cpu_is_flat, "the rounds become slower");
+    assert!(last.as_secs_f64() <= first.as_secs_f64() * 1.1, "the rounds become slower (on an idle machine that is ours)");
 }
