@@ -50,7 +50,7 @@ impl Registrar for Fake {
     }
 
     fn register(&self, rail: RailId, chunk: &Chunk<'_>) -> Result<Mr, RegisterError> {
-        thread::park_timeout(Duration::from_micros(200));
+        thread::park_timeout(Duration::from_millis(1));
         Ok(Mr::new(rail, Keys::default(), Token, chunk))
     }
 
@@ -424,7 +424,10 @@ fn says(run: &Run, what: &str) -> bool {
         Err(error) => error.to_string().contains(what),
         Ok(results) => {
             let withheld = results.comparisons.iter().filter(|pair| pair.verdict == crate::Verdict::Withheld);
-            withheld.filter_map(|pair| pair.reason.as_deref()).any(|reason| reason.contains(what))
+            let reasons: Vec<&str> = withheld.filter_map(|pair| pair.reason.as_deref()).collect();
+            // A pair gives one reason; the findings list all of them.
+            let found = results.findings.iter().map(|finding| finding.what.as_str());
+            !reasons.is_empty() && reasons.iter().copied().chain(found).any(|reason| reason.contains(what))
         }
     }
 }
