@@ -47,10 +47,11 @@
 //!   that no reader uses any more is dropped by the next writer, never by a look-up.
 //! - **Where the time goes is cache lines.** With 100,000 chunks on 4 rails nothing holds the keys but the last cache or
 //!   memory; each dependent miss costs several times what comparing does. So first addresses lie together, 64 a node and
-//!   found in two lines (they fit the second-level cache), and a chunk's end and all its keys are one short run of bytes:
-//!   one far miss a look-up. Tried beside it, and slower: a pointer to a record for each chunk (1.4 times), leaves of
-//!   16 with their keys inside (1.3), a sorted array with records beside it (1.4, and publishing copies all), `imbl`'s map
-//!   (3). Merged sorted runs were refused because each run is one more miss.
+//!   found in two lines, and a chunk's end and all its keys are one short run of bytes. In prototypes built in one piece
+//!   a pointer to a record for each chunk took 1.4 times as long, leaves of 16 with their keys inside 1.3, `imbl`'s map 3.
+//!   Merged sorted runs were refused because each run is one more miss. Published batch by batch in random order, nodes
+//!   lie scattered: then a look-up is about twice as fast as in a locked map for each rail, and no faster than in one
+//!   locked map with the keys inside, whose readers wait for its writers (`benches/registry.rs`).
 //! - **Look-ups hold nothing.** What a look-up returned is good until the range is released or invalidated. An operation
 //!   in flight keeps it registered by a clone of the [`Held`] (a reference more), not by a lock on the data path.
 //! - **Buffers are the same only if their `Memory` is**: clones of one value. Another `Memory` over the same addresses may
