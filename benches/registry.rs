@@ -255,7 +255,7 @@ fn percentiles(registry: &Registry, machine: &Machine, span: u64) {
                 let (mut published, mut held) = (0u64, None);
                 while !stop.load(Ordering::Relaxed) {
                     let begun = now();
-                    // Between the others: every batch touches as many leaves as it can.
+                    // Beside the others, in addresses of its own.
                     held = Some(register(registry, plan(machine, &extents(BASE + (1 << 44), BATCH))));
                     published += 1;
                     std::thread::park_timeout(Duration::from_millis(10).saturating_sub(begun.elapsed()));
