@@ -127,7 +127,8 @@ pub(crate) type Checks = BTreeSet<Check>;
 pub(crate) enum Fault {
     /// It broke it.
     Broken(String),
-    /// What was typed did nothing in this trial; if it does nothing in any, there is nothing to judge.
+    /// What was typed did nothing in this trial; if it does nothing in any, there is nothing to judge. The sentence begins
+    /// with the term; the rest may differ from trial to trial.
     Idle(String),
 }
 

@@ -312,17 +312,20 @@ fn findings(
         let faults = || tried.iter().flatten().flat_map(|of| &of.faults);
         // By check, the first that broke it.
         let mut broken: BTreeMap<Check, &String> = BTreeMap::new();
-        // By what is said of it, how often a term did nothing.
-        let mut idle: BTreeMap<(Check, &String), usize> = BTreeMap::new();
+        // By term, how often it did nothing, and what was said of it first.
+        let mut idle: BTreeMap<(Check, &str), (usize, &String)> = BTreeMap::new();
         for (check, fault) in faults() {
             match fault {
                 Fault::Broken(what) if *check == Check::Backend => return Err(BenchError::Refused { what: what.clone() }),
                 Fault::Broken(what) => drop(broken.entry(*check).or_insert(what)),
-                Fault::Idle(what) => *idle.entry((*check, what)).or_insert(0) += 1,
+                Fault::Idle(what) => {
+                    let term = what.split(' ').next().unwrap_or_default();
+                    idle.entry((*check, term)).or_insert((0, what)).0 += 1;
+                }
             }
         }
         let times = tried.iter().flatten().filter(|of| of.trial.tasks > 0).count();
-        let never = idle.into_iter().filter(|(_, idle)| *idle >= times).map(|((check, what), _)| (check, what));
+        let never = idle.into_iter().filter(|(_, (idle, _))| *idle >= times).map(|((check, _), (_, what))| (check, what));
         findings.extend(broken.into_iter().chain(never).map(|(check, what)| Finding::new(check, Some(name), what.clone())));
     }
     Ok(findings)
