@@ -42,6 +42,9 @@ use crate::args::{Cli, Command};
 use crate::output::{Answer, Form};
 
 fn main() -> ExitCode {
+    // Libraries that come with libfabric answer Ctrl-C by themselves, and before anything could be undone.
+    #[cfg(feature = "libfabric")]
+    pinrail_libfabric::default_signals();
     match Cli::try_parse() {
         Ok(cli) => Form::of(cli.json).show(run(cli.command)),
         Err(wrong) => Form::of(args::ask_for_json(std::env::args_os())).show_usage(&wrong),

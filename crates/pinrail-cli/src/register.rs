@@ -82,6 +82,8 @@ pub(crate) struct Ran {
     pub(crate) deregistered: Report,
     /// CPU time of the whole process while it registered.
     pub(crate) cpu: Duration,
+    /// The time in which it was used.
+    pub(crate) cpu_over: Duration,
     pub(crate) verified: Option<Verified>,
     /// Steps that failed, where the rest was kept.
     pub(crate) failed: Vec<Diagnosis>,
@@ -116,11 +118,13 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
 
     let plan = Arc::new(plan()?);
     let cpu_before = clock::cpu();
-    let handle = engine.start(Arc::clone(&plan), &args.options())?;
-    interrupt.cancels(handle.canceller());
-    progress::watch(&handle, &interrupt);
-    let result = handle.wait();
-    let cpu = clock::cpu().saturating_sub(cpu_before);
+    let (result, cpu_over) = clock::timed(|| -> Result<_, Error> {
+        let handle = engine.start(Arc::clone(&plan), &args.options())?;
+        interrupt.cancels(handle.canceller());
+        progress::watch(&handle, &interrupt);
+        Ok(handle.wait())
+    });
+    let (result, cpu) = (result?, clock::cpu().saturating_sub(cpu_before));
 
     let (registration, failure) = match result {
         Ok(registration) => (registration, None),
@@ -142,6 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
         registered,
         deregistered,
         cpu,
+        cpu_over,
         verified,
         failed: failure.iter().flat_map(|failure| &failure.failed).map(|step| step.diagnosis()).collect(),
         failure: failure.map(Box::<Failure>::into),

@@ -13,7 +13,7 @@ use crate::{Access, Buffer, Diagnosis, ErrorKind, Extent, ExtentError, Machine, 
 pub struct BatchSpec {
     /// The buffers in the caller's order.
     pub buffers: Vec<BufferSpec>,
-    /// Limits by rail name, `*` for every rail without an entry of its own.
+    /// Limits by rail name; those of `*` hold for every rail that does not set the same limit itself.
     pub rail_limits: BTreeMap<String, RailLimits>,
 }
 
@@ -206,9 +206,8 @@ impl BatchSpec {
             return Err(BatchError::UnknownRail { rail: rail.clone() });
         }
         for rail in &mut machine.rails {
-            if let Some(limits) = self.rail_limits.get(&rail.name).or_else(|| self.rail_limits.get("*")) {
-                rail.limits = rail.limits.least(*limits);
-            }
+            let limits = |name: &str| self.rail_limits.get(name).copied().unwrap_or_default();
+            rail.limits = rail.limits.least(limits(&rail.name).or(limits("*")));
         }
         Ok(())
     }
@@ -498,7 +497,7 @@ mod tests {
         let mut machine = Machine::of_rails(2);
         batch.limit_rails(&mut machine).unwrap();
         assert_eq!(machine.rails[0].limits.max_mrs, Some(7));
-        assert_eq!((machine.rails[1].limits.max_mrs, machine.rails[1].limits.max_mr_size), (None, Some(1)));
+        assert_eq!((machine.rails[1].limits.max_mrs, machine.rails[1].limits.max_mr_size), (Some(7), Some(1)));
         batch.rail_limits.insert("rail9".into(), RailLimits::default());
         assert_eq!(batch.limit_rails(&mut machine), Err(BatchError::UnknownRail { rail: "rail9".into() }));
     }

@@ -72,6 +72,16 @@ pub struct RailLimits {
 }
 
 impl RailLimits {
+    /// These, and where one is not set that of `other`.
+    #[must_use]
+    pub fn or(self, other: RailLimits) -> RailLimits {
+        RailLimits {
+            max_mr_size: self.max_mr_size.or(other.max_mr_size),
+            max_mrs: self.max_mrs.or(other.max_mrs),
+            max_pages: self.max_pages.or(other.max_pages),
+        }
+    }
+
     /// The smaller of the two, limit by limit.
     #[must_use]
     pub fn least(self, other: RailLimits) -> RailLimits {

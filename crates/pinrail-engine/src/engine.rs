@@ -99,13 +99,14 @@ impl Engine {
         let run = move || slot.fill(|| engine.carry_out(plan, control, &steering, &options, Some(&steering.patience)));
         match thread::Builder::new().name("pinrail-0".to_owned()).spawn(run) {
             Ok(_) => Ok(handle),
-            Err(no_thread) => Err(Failure::refused(Refusal::Host(no_thread), tasks)),
+            Err(no_thread) => Err(Failure::refused(Refusal::NoThread(no_thread), tasks)),
         }
     }
 
     fn begin(&self, plan: &Plan, options: &Options) -> Result<(Arc<Control>, Arc<Steering>), Box<Failure>> {
         self.check(plan)?;
-        let deadline = options.deadline.map(|after| clock::now() + after);
+        // A deadline beyond the clock's end is none.
+        let deadline = options.deadline.and_then(|after| clock::now().checked_add(after));
         let control = register::control(plan, deadline).map_err(|refusal| Failure::refused(refusal, plan.tasks()))?;
         let control = Arc::new(control);
         Ok((Arc::clone(&control), Arc::new(Steering::new(control))))

@@ -77,6 +77,9 @@ pub enum Refusal {
     /// The host's own facts could not be read.
     #[error("reading this process's limits failed: {0}")]
     Host(#[from] io::Error),
+    /// Not even one thread could be had.
+    #[error("no thread could be started: {0}")]
+    NoThread(io::Error),
     /// More steps than can be counted.
     #[error(transparent)]
     Steps(#[from] StepsError),
@@ -172,7 +175,15 @@ impl Refusal {
             }
             Refusal::OtherRails { .. } => Diagnosis::new(ErrorKind::UnknownRail, message),
             Refusal::Policy { .. } => Diagnosis::new(ErrorKind::Policy, message),
-            Refusal::Host(_) => Diagnosis::new(ErrorKind::Io, message),
+            Refusal::Host(error) => {
+                let out_of_files = [Some(24), Some(23)].contains(&error.raw_os_error());
+                let kind = if out_of_files { ErrorKind::Exhausted } else { ErrorKind::Io };
+                Diagnosis { errno: error.raw_os_error(), ..Diagnosis::new(kind, message) }
+            }
+            Refusal::NoThread(error) => {
+                Diagnosis { errno: error.raw_os_error(), ..Diagnosis::new(ErrorKind::Exhausted, message) }
+                    .hint("raise the limit of processes (ulimit -u, or the pids control group's)")
+            }
             Refusal::Steps(_) => Diagnosis::new(ErrorKind::Batch, message),
         }
     }

@@ -28,6 +28,7 @@ mod keys;
 mod limits;
 mod pair;
 mod rails;
+mod signals;
 mod sysfs;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub use libfabric_sys as sys;
 use pinrail_core::{
     Access, Cause, Chunk, DeregisterError, Identity, MoveBytes, MoveError, Mr, Rail, RailId, RegisterError, Registrar,
 };
+pub use signals::default_signals;
 use sys::bindgen::{fi_info, fid_domain, fid_ep, fid_fabric};
 
 use crate::deadline::Deadline;

@@ -62,7 +62,11 @@ impl Left {
             let fits = to.pages.saturating_mul(page).saturating_sub(at % page);
             let max = to.max_mr_size.min(fits).min(equal);
             let rest = run.extent.end - at;
-            let step = seams::step(at, rest, page, unit, max).map_err(|cannot| NoShare::Cut(cannot, rail))?;
+            // Only the rail's limit of one registration is a reason of its own; the rest is its budget running out.
+            let step = seams::step(at, rest, page, unit, max).map_err(|cannot| match max == to.max_mr_size {
+                true => NoShare::Cut(cannot, rail),
+                false => NoShare::Exhausted { by_mrs: false },
+            })?;
             let piece = seams::cut(at..run.extent.end, max, step).next().unwrap_or(at..run.extent.end);
             let pages = (piece.end - 1) / page - piece.start / page + 1;
             let to = &mut self.rails[rail.index()];

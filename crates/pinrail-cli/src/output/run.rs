@@ -16,8 +16,8 @@ use crate::register::Ran;
 impl Ran {
     /// Cores that were busy on average while it registered.
     fn cores_busy(&self) -> f64 {
-        let total = self.registered.total.as_secs_f64();
-        if total > 0.0 { self.cpu.as_secs_f64() / total } else { 0.0 }
+        let over = self.cpu_over.as_secs_f64();
+        if over > 0.0 { self.cpu.as_secs_f64() / over } else { 0.0 }
     }
 }
 
@@ -37,7 +37,7 @@ impl Document for Ran {
             "peak_in_flight": report.peak_in_flight,
             "tasks": self.tasks,
             "controller": report.controller.as_ref().map(controller),
-            "verified": self.verified.map(|of| json!({"mrs": of.mrs, "bytes": of.bytes, "seams": of.seams})),
+            "verified": self.verified.map(|of| json!({"mrs": of.mrs, "bytes": of.bytes, "seams": of.seams, "closed_to_peers": of.closed_to_peers})),
             "processes": [{"register_s": s(&report.tasks), "total_s": s(&report.total)}],
             "failed": self.failed.iter().map(failure::json).collect::<Vec<_>>(),
         }]})

@@ -9,8 +9,11 @@ use pinrail_core::PinsCounted;
 use pinrail_memory::Memlock;
 use serde_json::Value;
 
+/// The command as a user starts it: without the variables that keep libraries of this workspace's tests quiet.
 pub(crate) fn pinrail() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_pinrail"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pinrail"));
+    command.env_remove("IPATH_NO_BACKTRACE").env_remove("HFI_NO_BACKTRACE");
+    command
 }
 
 /// What a run printed and how it ended.

@@ -29,8 +29,12 @@
 //! A misspelt key is an error.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::batch::{BatchSpec, BufferSpec, PAGE_SIZE_DEFAULT};
 use crate::{Access, Diagnosis, ErrorKind, NodeId, Place, RailLimits};
@@ -81,9 +85,68 @@ impl BatchFileError {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    buffers: Vec<RawBuffer>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    rail_limits: BTreeMap<String, RawLimits>,
+    buffers: Vec<Object<RawBuffer>>,
+    #[serde(default, skip_serializing_if = "ByRail::is_empty")]
+    rail_limits: ByRail,
+}
+
+/// A JSON object and nothing else: what serde derives would also take a list of the values in the order of the fields.
+struct Object<T>(T);
+
+impl<T: Serialize> Serialize for Object<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// Limits by rail; a rail that comes twice is an error, not the last one's word.
+#[derive(Default, Serialize)]
+#[serde(transparent)]
+struct ByRail(BTreeMap<String, Object<RawLimits>>);
+
+impl ByRail {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> Deserialize<'de> for ByRail {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ByRail, D::Error> {
+        struct Rails;
+        impl<'de> Visitor<'de> for Rails {
+            type Value = ByRail;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with a key for each rail, or *")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ByRail, A::Error> {
+                let mut by_rail = BTreeMap::new();
+                while let Some((rail, limits)) = map.next_entry::<String, Object<RawLimits>>()? {
+                    if by_rail.contains_key(&rail) {
+                        return Err(A::Error::custom(format!("rail_limits of {rail:?} come twice")));
+                    }
+                    by_rail.insert(rail, limits);
+                }
+                Ok(ByRail(by_rail))
+            }
+        }
+        deserializer.deserialize_map(Rails)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -123,9 +186,10 @@ impl BatchSpec {
     /// # Errors
     /// [`BatchFileError`]; what is wrong with a buffer as such is [`BatchSpec::layout`]'s to say.
     pub fn from_json(text: &str) -> Result<BatchSpec, BatchFileError> {
-        let file: File = serde_json::from_str(text).map_err(|error| BatchFileError::Syntax { message: error.to_string() })?;
-        let buffers = file.buffers.into_iter().enumerate().map(|(at, raw)| raw.read(at)).collect::<Result<_, _>>()?;
-        let limits = file.rail_limits.into_iter().map(|(rail, raw)| raw.read(&rail).map(|limits| (rail, limits)));
+        let Object(file): Object<File> =
+            serde_json::from_str(text).map_err(|error| BatchFileError::Syntax { message: error.to_string() })?;
+        let buffers = file.buffers.into_iter().enumerate().map(|(at, Object(raw))| raw.read(at)).collect::<Result<_, _>>()?;
+        let limits = file.rail_limits.0.into_iter().map(|(rail, Object(raw))| raw.read(&rail).map(|limits| (rail, limits)));
         Ok(BatchSpec { buffers, rail_limits: limits.collect::<Result<_, _>>()? })
     }
 
@@ -139,7 +203,7 @@ impl BatchSpec {
     #[must_use]
     pub fn to_json_value(&self) -> serde_json::Value {
         let mut file = File::of(self);
-        for (raw, spec) in file.buffers.iter_mut().zip(&self.buffers) {
+        for (Object(raw), spec) in file.buffers.iter_mut().zip(&self.buffers) {
             raw.name = Some(spec.name.clone());
             raw.memory = Some(spec.place.to_string());
             raw.page_size = Some(spec.page_size);
@@ -151,13 +215,16 @@ impl BatchSpec {
 
 impl File {
     fn of(spec: &BatchSpec) -> File {
-        let buffers = spec.buffers.iter().enumerate().map(|(at, buffer)| RawBuffer::of(at, buffer)).collect();
+        let buffers = spec.buffers.iter().enumerate().map(|(at, buffer)| Object(RawBuffer::of(at, buffer))).collect();
         let limits = |limits: &RailLimits| RawLimits {
             max_mr_size: limits.max_mr_size,
             max_mrs: limits.max_mrs,
             max_pages: limits.max_pages,
         };
-        File { buffers, rail_limits: spec.rail_limits.iter().map(|(rail, of)| (rail.clone(), limits(of))).collect() }
+        File {
+            buffers,
+            rail_limits: ByRail(spec.rail_limits.iter().map(|(rail, of)| (rail.clone(), Object(limits(of)))).collect()),
+        }
     }
 }
 
@@ -268,6 +335,10 @@ mod tests {
             (r#"{"buffers":[],"rail_limits":{"*":{"max_mrs":0}}}"#, "max_mrs"),
             (r#"{"buffers":[],"rail_limits":{"*":{"max_mr_size":"4G"}}}"#, "4G"),
             (r#"{"buffers":[]} x"#, "trailing"),
+            (r#"[[["n",5,"host",4096,null,null,null,null]],{}]"#, "an object"),
+            (r#"{"buffers":[["n",5]]}"#, "an object"),
+            (r#"{"buffers":[],"rail_limits":{"*":[]}}"#, "an object"),
+            (r#"{"buffers":[],"rail_limits":{"*":{"max_mrs":1},"*":{"max_mrs":2}}}"#, "twice"),
         ] {
             let (kind, text) = kind_and_text(json);
             assert_eq!(kind, ErrorKind::Batch, "{json}");

@@ -317,6 +317,14 @@ fn a_deadline_that_has_passed_starts_nothing() {
 }
 
 #[test]
+fn a_deadline_beyond_the_end_of_time_is_none() {
+    let machine = machine(1, 1);
+    let fake = Fake::new(&machine);
+    let never = Options { deadline: Some(Duration::MAX), ..options() };
+    assert_eq!(engine(&fake).register(plan(&machine, &[1], ""), &never).unwrap().live(), 1);
+}
+
+#[test]
 fn a_dropped_handle_cancels_and_never_frees_under_a_call() {
     let machine = machine(1, 1);
     let fake = Fake::new(&machine);

@@ -355,6 +355,16 @@ fn what_does_not_fit_in_full_is_shared_out_where_the_policy_allows() {
 }
 
 #[test]
+fn a_budget_that_runs_out_is_said_to_be_that_and_not_a_size() {
+    let mut units = batch(&[9_483_275]);
+    units.buffers[0].unit = Some(5000);
+    for max_mr_size in [None, Some(8192)] {
+        let machine = limited(2, |limits| (limits.max_pages, limits.max_mr_size) = (Some(100), max_mr_size));
+        assert_eq!(plan(&units, &machine, "coverage=disjoint").unwrap_err().diagnosis().kind, ErrorKind::PageBudget);
+    }
+}
+
+#[test]
 fn what_is_live_counts_against_the_limits() {
     let machine = limited(2, |limits| limits.max_mrs = Some(3));
     let policy = policy("");
