@@ -6,7 +6,7 @@
 //!   measures one thing and names another is misled, so only the provider that was named is opened.
 //! - **Keys by the provider where it insists, else by us.** Of the two ways to fulfil FI_MR_PROV_KEY's absence, a
 //!   counter with a set of live keys was taken over random keys: unique by construction, and a freed key returns last.
-//! - **Nothing is retried here.** EAGAIN of a registration is [`Cause::Again`](pinrail_core::Cause::Again), for the
+//! - **Nothing is retried here.** EAGAIN of a registration is [`pinrail_core::Cause::Again`], for the
 //!   engine to act upon; only the mover, whose waits are bounded by its caller, calls again.
 //! - **The mover gives its endpoints up after any failure** and opens new ones: an operation that did not complete may
 //!   still write to its buffer until its endpoint is closed. After a time-out they are leaked, and so is their domain when
