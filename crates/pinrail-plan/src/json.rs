@@ -52,7 +52,8 @@ impl Plan {
         json!({
             "version": 1,
             "batch": batch.to_json_value(),
-            "machine": {"rails": self.rails().iter().map(rail_json).collect::<Vec<_>>()},
+            "machine": {"rails": self.rails().iter().map(rail_json).collect::<Vec<_>>(),
+                        "mbps": self.machine().mbps(&self.machine().usable().collect::<Vec<_>>())},
             "chunks": chunks,
             "tasks": self.tasks(),
             "order": self.order().map(|chunk| chunk.0).collect::<Vec<u32>>(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use pinrail_core::size::{Bytes, Mbps};
-use pinrail_core::{BufferId, Rail};
+use pinrail_core::{BufferId, Rail, RailId};
 use pinrail_plan::{Plan, RailNeeds};
 use serde_json::Value;
 
@@ -95,7 +95,10 @@ fn kind(plan: &Plan, id: BufferId) -> impl Ord {
 fn row(plan: &Plan, group: Group) -> [String; 4] {
     let (first, _) = group;
     let (buffer, selection) = (&plan.buffers()[first.index()], plan.selection(first));
-    let speed = plan.machine().mbps(&selection.rails).map_or_else(String::new, |mbps| format!(", {}", Mbps(mbps)));
+    // What fewer rails cost: the bandwidth in reach, beside that of all of them.
+    let whole: Vec<RailId> = plan.machine().usable().collect();
+    let all = plan.machine().mbps(&whole).map_or_else(String::new, |mbps| format!(" of {}", Mbps(mbps)));
+    let speed = plan.machine().mbps(&selection.rails).map_or_else(String::new, |mbps| format!(", {}{all}", Mbps(mbps)));
     [
         format!("{} ({})", called(plan, group), buffer.place),
         Bytes(buffer.len()).to_string(),
