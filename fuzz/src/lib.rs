@@ -11,7 +11,7 @@ mod text;
 pub use dispatch::dispatch_ops;
 pub use lookup::lookup_ops;
 pub use pinrail_engine::testing::registry as registry_ops;
-pub use pinrail_topology::testing::{hwloc_xml, nccl_xml, parsed_tree as topology_tree};
+pub use pinrail_topology::testing::{hwloc_xml, nccl_xml, parsed_tree as topology_tree, pci_address};
 pub use plan::plan;
 pub use text::{batch_json, machine_toml, policy_spec};
 
@@ -19,7 +19,7 @@ pub use text::{batch_json, machine_toml, policy_spec};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("policy_spec", policy_spec),
     ("batch_json", batch_json),
     ("machine_toml", machine_toml),
@@ -30,4 +30,5 @@ pub const TARGETS: [Target; 10] = [
     ("hwloc_xml", hwloc_xml),
     ("topology_tree", topology_tree),
     ("registry_ops", registry_ops),
+    ("pci_address", pci_address),
 ];

@@ -55,6 +55,11 @@ fn nccl_xml() {
 }
 
 #[test]
+fn pci_address() {
+    replay("pci_address");
+}
+
+#[test]
 fn hwloc_xml() {
     replay("hwloc_xml");
 }
