@@ -117,8 +117,13 @@ impl OpenError {
         };
         let diagnosis = Diagnosis::new(kind, self.to_string());
         match self {
-            OpenError::NoProvider { .. } => diagnosis
-                .hint("fi_info -l lists the providers of this libfabric; the name must match exactly, as in 'tcp;ofi_rxm'"),
+            OpenError::NoProvider { others, .. } => Diagnosis {
+                api: Some("fi_getinfo".to_owned()),
+                // What it answers where it has nothing; where it has other providers it has not failed.
+                errno: others.is_empty().then_some(libc::ENODATA),
+                ..diagnosis
+            }
+            .hint("fi_info -l lists the providers of this libfabric; the name must match exactly, as in 'tcp;ofi_rxm'"),
             OpenError::TooFewDomains { domains, rails, .. } => Diagnosis {
                 limit: u64::try_from(*domains).ok(),
                 need: u64::try_from(*rails).ok(),

@@ -3,28 +3,13 @@
 //! The library is opened, not linked: a libfabric without a verbs-based provider needs none, and where there is such a
 //! provider it has loaded the library already.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
-/// Bytes of one registration on the device of that name, as `ibv_query_device` says; `None` where there is no such
-/// device or no libibverbs.
-pub(crate) fn max_mr_size(device: &str) -> Option<u64> {
-    let device = CString::new(device).ok()?;
-    let library = Library::open()?;
-    let list = Devices::list(&library)?;
-    let mut at = list.first;
-    loop {
-        // SAFETY: within the list, which ends with null.
-        let entry = NonNull::new(unsafe { at.read() })?;
-        // SAFETY: an entry of the list.
-        let name = unsafe { (library.get_device_name)(entry.as_ptr()) };
-        // SAFETY: a NUL-terminated string that lives as long as the list.
-        if unsafe { CStr::from_ptr(name) } == device.as_c_str() {
-            return Context::open(&library, entry)?.max_mr_size();
-        }
-        // SAFETY: not yet at the null that ends the list.
-        at = unsafe { at.add(1) };
-    }
+/// Bytes of one registration on the first device whose name `is_ours`, as `ibv_query_device` says; `None` where there is
+/// no such device or no libibverbs.
+pub(crate) fn max_mr_size(is_ours: impl Fn(&str) -> bool) -> Option<u64> {
+    Library::open()?.max_mr_size(is_ours)
 }
 
 type GetDeviceList = unsafe extern "C" fn(*mut c_int) -> *mut *mut c_void;
@@ -81,6 +66,23 @@ impl Library {
             query_device: unsafe { std::mem::transmute::<NonNull<c_void>, QueryDevice>(query_device) },
         })
     }
+
+    fn max_mr_size(&self, is_ours: impl Fn(&str) -> bool) -> Option<u64> {
+        let list = Devices::list(self)?;
+        let mut at = list.first;
+        loop {
+            // SAFETY: within the list, which ends with null.
+            let entry = NonNull::new(unsafe { at.read() })?;
+            // SAFETY: an entry of the list.
+            let name = unsafe { (self.get_device_name)(entry.as_ptr()) };
+            // SAFETY: a NUL-terminated string that lives as long as the list.
+            if unsafe { CStr::from_ptr(name) }.to_str().is_ok_and(&is_ours) {
+                return Context::open(self, entry)?.max_mr_size();
+            }
+            // SAFETY: not yet at the null that ends the list.
+            at = unsafe { at.add(1) };
+        }
+    }
 }
 
 struct Devices<'l> {
@@ -132,12 +134,70 @@ impl Drop for Context<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// Names of devices, and what each says of itself.
+    static DEVICES: [(&CStr, u64); 4] = [(c"rdmap0", 4 << 30), (c"rdmap1", 192 << 30), (c"silent", 0), (c"rdmap3", u64::MAX)];
+
+    thread_local! {
+        /// Lists and devices that are open.
+        static OPEN: Cell<i32> = const { Cell::new(0) };
+    }
+
+    fn device(at: usize) -> *mut c_void {
+        (&raw const DEVICES[at]).cast_mut().cast()
+    }
+
+    unsafe extern "C" fn get_device_list(_: *mut c_int) -> *mut *mut c_void {
+        OPEN.set(OPEN.get() + 1);
+        Box::leak(Box::new([device(0), device(1), device(2), device(3), std::ptr::null_mut()])).as_mut_ptr()
+    }
+
+    unsafe extern "C" fn free_device_list(list: *mut *mut c_void) {
+        OPEN.set(OPEN.get() - 1);
+        // SAFETY: the list made above, freed once.
+        drop(unsafe { Box::from_raw(list.cast::<[*mut c_void; 5]>()) });
+    }
+
+    unsafe extern "C" fn get_device_name(device: *mut c_void) -> *const c_char {
+        // SAFETY: one of the constants.
+        unsafe { *device.cast::<(&CStr, u64)>() }.0.as_ptr()
+    }
+
+    unsafe extern "C" fn open_device(device: *mut c_void) -> *mut c_void {
+        OPEN.set(OPEN.get() + 1);
+        device
+    }
+
+    unsafe extern "C" fn close_device(_: *mut c_void) -> c_int {
+        OPEN.set(OPEN.get() - 1);
+        0
+    }
+
+    unsafe extern "C" fn query_device(device: *mut c_void, attr: *mut DeviceAttr) -> c_int {
+        // SAFETY: one of the constants.
+        let (_, max_mr_size) = unsafe { *device.cast::<(&CStr, u64)>() };
+        // SAFETY: room for the structure, by the caller.
+        unsafe { (*attr).max_mr_size = max_mr_size };
+        0
+    }
+
+    const LIBRARY: Library =
+        Library { get_device_list, free_device_list, get_device_name, open_device, close_device, query_device };
+
+    #[test]
+    fn the_device_that_is_ours_is_asked_and_nothing_stays_open() {
+        let asked = |name: &str| LIBRARY.max_mr_size(|device| device == name);
+        assert_eq!([asked("rdmap0"), asked("rdmap1"), asked("rdmap3")], [Some(4 << 30), Some(192 << 30), Some(u64::MAX)]);
+        assert_eq!([asked("silent"), asked("rdmap4")], [None, None], "a figure of zero is none");
+        assert_eq!(OPEN.get(), 0);
+    }
 
     #[test]
     fn a_device_that_does_not_exist_has_no_limit() {
-        assert_eq!(max_mr_size("no_such_device"), None);
-        assert_eq!(max_mr_size("a\0b"), None);
+        assert_eq!(max_mr_size(|device| device == "no_such_device"), None);
     }
 
     #[test]

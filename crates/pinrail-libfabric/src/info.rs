@@ -305,7 +305,29 @@ mod tests {
     fn an_unknown_provider_is_refused_by_name() {
         let error = discover("no-such-provider", false).unwrap_err();
         assert!(error.to_string().contains("no-such-provider"), "{error}");
+        let diagnosis = error.diagnosis();
+        assert_eq!((diagnosis.api.as_deref(), diagnosis.errno), (Some("fi_getinfo"), Some(libc::ENODATA)));
         assert!(matches!(discover("a\0b", false), Err(OpenError::Provider { .. })));
+    }
+
+    #[test]
+    fn a_nic_says_its_name_its_place_and_its_speed() {
+        let of = |bus_type, state, speed| {
+            let mut device = fi::fi_device_attr { name: c"rdmap0s6".as_ptr().cast_mut(), ..Default::default() };
+            let mut bus = fi::fi_bus_attr { bus_type, ..Default::default() };
+            bus.attr.pci = fi::fi_pci_attr { domain_id: 1, bus_id: 0x4f, device_id: 3, function_id: 2 };
+            let mut link = fi::fi_link_attr { speed, state, ..Default::default() };
+            let (device_attr, bus_attr, link_attr) = (&raw mut device, &raw mut bus, &raw mut link);
+            // SAFETY: the attributes live until the end of the call.
+            unsafe { Nic::read(&fi::fid_nic { device_attr, bus_attr, link_attr, ..Default::default() }) }
+        };
+        let (name, pci) = (Some("rdmap0s6".to_owned()), "0001:4f:03.2".parse().ok());
+        let up = of(fi::fi_bus_type_FI_BUS_PCI, fi::fi_link_state_FI_LINK_UP, 100_000_000_000);
+        assert_eq!(up, Nic { name: name.clone(), pci, speed: Some(100_000_000_000), up: Some(true) });
+        let down = of(fi::fi_bus_type_FI_BUS_UNKNOWN, fi::fi_link_state_FI_LINK_DOWN, 0);
+        assert_eq!(down, Nic { name, pci: None, speed: None, up: Some(false) }, "a bus of another kind is no place");
+        // SAFETY: null attributes are allowed.
+        assert_eq!(unsafe { Nic::read(&fi::fid_nic::default()) }, Nic::default());
     }
 
     #[test]

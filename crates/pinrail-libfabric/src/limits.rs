@@ -2,8 +2,8 @@
 
 use pinrail_core::Access;
 
-use crate::ibverbs;
-use crate::info::Facts;
+use crate::info::{Facts, Nic};
+use crate::{ibverbs, rails};
 
 /// Bytes of one registration, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,22 +19,24 @@ pub(crate) struct MaxMrSize {
 impl MaxMrSize {
     /// The device's own figure where libibverbs knows the device, else the table's, else none.
     pub(crate) fn of(facts: &Facts) -> MaxMrSize {
-        let device = facts.nic.as_ref().and_then(|nic| nic.name.as_deref());
-        match device.and_then(ibverbs::max_mr_size) {
-            Some(bytes) => {
-                // All ones is how a device says that it has no limit.
-                let limit = Some(bytes).filter(|&bytes| bytes < u64::MAX);
-                MaxMrSize { any: limit, remote_write: limit, source: "ibv_query_device" }
-            }
+        let asked = |nic: &Nic| ibverbs::max_mr_size(|device| rails::is_same_device(nic, device));
+        match facts.nic.as_ref().and_then(asked) {
+            Some(bytes) => MaxMrSize::by_device(bytes),
             None => MaxMrSize::by_provider(&facts.provider),
         }
+    }
+
+    /// All ones is how a device says that it has no limit.
+    fn by_device(bytes: u64) -> MaxMrSize {
+        let limit = Some(bytes).filter(|&bytes| bytes < u64::MAX);
+        MaxMrSize { any: limit, remote_write: limit, source: "ibv_query_device" }
     }
 
     /// | provider | access | bytes | source |
     /// |---|---|---|---|
     /// | efa | with remote write | 4 GiB | 2^20 pages in one such registration, of 4 KiB where nothing else is known (ofiwg/libfabric#10402) |
     /// | others | any | no known limit | |
-    fn by_provider(provider: &str) -> MaxMrSize {
+    pub(crate) fn by_provider(provider: &str) -> MaxMrSize {
         match provider.split(';').next() {
             Some("efa") => MaxMrSize { any: None, remote_write: Some(4 << 30), source: "table of providers" },
             _ => MaxMrSize { any: None, remote_write: None, source: "no limit known" },
@@ -63,5 +65,12 @@ mod tests {
         assert_eq!(efa.of_access(Access::REMOTE_READ | Access::LOCAL_WRITE), None);
         assert_eq!(efa.least(), Some(4 << 30));
         assert_eq!(MaxMrSize::by_provider("verbs;ofi_rxm").least(), None);
+    }
+
+    #[test]
+    fn a_devices_figure_holds_for_every_access_and_all_ones_is_none() {
+        let device = MaxMrSize::by_device(192 << 30);
+        assert_eq!([device.of_access(Access::FULL), device.of_access(Access::REMOTE_READ)], [Some(192 << 30); 2]);
+        assert_eq!(MaxMrSize::by_device(u64::MAX).least(), None);
     }
 }

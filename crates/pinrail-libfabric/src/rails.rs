@@ -59,6 +59,13 @@ fn label(facts: &Facts) -> &str {
     facts.nic.as_ref().and_then(|nic| nic.name.as_deref()).unwrap_or(&facts.domain)
 }
 
+/// True if an RDMA device of this machine is that NIC: by its name, or by its PCI function, as a provider may call it
+/// otherwise.
+pub(crate) fn is_same_device(nic: &Nic, device: &str) -> bool {
+    let at_its_place = || nic.pci.is_some() && nic.pci == sysfs::pci_of_rdma_device(Path::new(SYS), device);
+    nic.name.as_deref() == Some(device) || at_its_place()
+}
+
 fn pci_of(nic: &Nic) -> Option<PciAddress> {
     nic.pci.or_else(|| sysfs::pci_of_rdma_device(Path::new(SYS), nic.name.as_deref()?))
 }

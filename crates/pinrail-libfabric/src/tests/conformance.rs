@@ -51,8 +51,10 @@ impl Fixture for Fakes {
     }
 
     fn failing_deregistration(&self) -> Option<Failing> {
-        let fake = fake();
+        let mut fake = fake();
         let registrar = fake.opened();
+        // The domain that it lends could not be closed any more when there is an MR.
+        fake.close();
         let memory = pages(PAGE);
         let chunk = Chunk { memory: &memory, range: 0..PAGE, access: Access::FULL, source: &Source::Address };
         let mr = registrar.register(RailId(0), &chunk).unwrap();

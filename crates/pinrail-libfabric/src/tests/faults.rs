@@ -10,6 +10,7 @@ use pinrail_core::{Access, Cause, Chunk, ErrorKind, RailId, Registrar, Source};
 use super::fake::Fake;
 use super::modes::chunk;
 use super::pages::{pages, with_hole};
+use crate::limits::MaxMrSize;
 
 const RAIL: RailId = RailId(0);
 
@@ -86,6 +87,23 @@ fn one_more_than_the_provider_takes_is_refused_before_the_call() {
 }
 
 #[test]
+fn a_limit_on_what_peers_may_write_leaves_other_registrations_alone() {
+    const LIMIT: u64 = 4 << 30;
+    let fake = Fake::new(fi::FI_MR_PROV_KEY);
+    let mut fabric = fake.registrar();
+    Arc::get_mut(&mut fabric.domains[0]).unwrap().max_mr_size = MaxMrSize::by_provider("efa");
+    let memory = pages(LIMIT + 4096);
+    let of = |len, access| Chunk { memory: &memory, range: 0..len, access, source: &Source::Address };
+    let error = fabric.register(RAIL, &of(LIMIT + 1, Access::FULL)).unwrap_err();
+    assert_eq!((error.errno, error.cause), (None, Cause::MrSize { limit: LIMIT, need: LIMIT + 1 }));
+    assert_eq!(fake.inner().calls, 0);
+    for chunk in [of(LIMIT, Access::FULL), of(LIMIT + 1, Access::LOCAL_WRITE | Access::REMOTE_READ)] {
+        let mut mr = fabric.register(RAIL, &chunk).unwrap();
+        fabric.deregister(&mut mr).unwrap();
+    }
+}
+
+#[test]
 fn a_closing_that_fails_gives_the_mr_back() {
     let fake = Fake::new(0);
     let fabric = fake.registrar();
@@ -151,11 +169,18 @@ fn host_memory_registers_where_dma_bufs_do_not() {
     let fd: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     let raw = fd.as_raw_fd();
     let source = Source::DmaBuf { fd: Arc::new(fd), offset: 64 };
-    let error = fabric.register(RAIL, &Chunk { source: &source, ..chunk(&memory) }).unwrap_err();
+    let by_dma_buf = || fabric.register(RAIL, &Chunk { source: &source, ..chunk(&memory) }).unwrap_err();
+    let error = by_dma_buf();
     assert_eq!((error.errno, error.cause.kind()), (Some(libc::EOPNOTSUPP), ErrorKind::NotSupported));
     // Headers before 1.20 have no word for it, and nothing is called.
     let asked = cfg!(fi_mr_dmabuf).then(|| (raw, 64, 8900, memory.extent().start() + 100 - 64));
     assert_eq!(fake.inner().dma_buf, asked);
+    if asked.is_some() {
+        // What a provider says whose interface to the device is not there.
+        fake.inner().fail.insert(2, libc::ENOSYS);
+        let error = by_dma_buf();
+        assert_eq!((error.errno, error.cause.kind()), (Some(libc::ENOSYS), ErrorKind::NotSupported));
+    }
     let mut mr = fabric.register(RAIL, &chunk(&memory)).unwrap();
     fabric.deregister(&mut mr).unwrap();
 }

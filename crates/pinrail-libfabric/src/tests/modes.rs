@@ -91,7 +91,15 @@ fn a_registration_is_bound_to_the_callers_endpoint_and_enabled_before_its_key_is
     assert!(fabric.mover().is_none(), "the endpoint's owner moves the bytes");
     let memory = pages(3 * 4096);
     let mut mr = fabric.register(RailId(0), &chunk(&memory)).unwrap();
-    assert_eq!(mr.keys().remote.as_slice(), 1001u64.to_ne_bytes(), "the provider's key, not the one that is not yet readable");
+    let key = 1001u64;
+    assert_eq!(mr.keys().remote.as_slice(), key.to_ne_bytes(), "the provider's key, not the one that is not yet readable");
+    let (ep, from, desc, context) =
+        (endpoint.as_ptr(), b"by the caller".as_ptr().cast(), std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: an enabled endpoint, bytes for as long as the call, which is all the time that the fake takes.
+    assert_eq!(unsafe { fi::fi_write(ep, from, 13, desc, 0, 4000, key, context) }, 0);
+    let mut seen = [0; 13];
+    memory.read_at(4100, &mut seen).unwrap();
+    assert_eq!(&seen, b"by the caller");
     fabric.deregister(&mut mr).unwrap();
 }
 
