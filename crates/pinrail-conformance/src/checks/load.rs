@@ -13,6 +13,8 @@ use crate::{Fixture, verify};
 
 const THREADS: usize = 8;
 const ROUNDS: u64 = 32;
+/// Bytes are moved in every so many rounds: on an emulated NIC a transfer takes far longer than a registration.
+const MOVES_EVERY: u64 = 8;
 
 pub(crate) fn eight_threads(fixture: &dyn Fixture) -> Tried {
     let registrar = fixture.registrar();
@@ -29,7 +31,7 @@ pub(crate) fn eight_threads(fixture: &dyn Fixture) -> Tried {
                         return Err("two live MRs have one key".to_owned());
                     }
                 }
-                if let Some(mover) = registrar.mover() {
+                if let Some(mover) = registrar.mover().filter(|_| round % MOVES_EVERY == 0) {
                     live.verify(mover, fixture.wait())?;
                 }
                 while let Some((_, mr)) = live.mrs.last() {
