@@ -1,4 +1,4 @@
-//! `pinrail register --backend verbs`: on a machine with RDMA devices, as the guest of `cargo xtask vm` is one.
+//! `pinrail register --backend verbs`, and libfabric's provider of the same name: on a machine with RDMA devices, as the guest of `cargo xtask vm` is one.
 
 use std::fs;
 use std::io::Write;
@@ -30,6 +30,28 @@ fn every_device_registers_and_moves_bytes() {
     let ran = &document["runs"][0];
     assert_eq!(ran["backend"], "verbs");
     assert_eq!((&ran["tasks"], &ran["verified"]["mrs"]), (&json!(182 * rails), &json!(182 * rails)));
+}
+
+#[cfg(feature = "libfabric")]
+#[test]
+fn libfabric_registers_on_the_same_devices() {
+    let Some(devices) = devices() else { return };
+    let register = |provider: &str| {
+        let mut command = support::pinrail();
+        // A queue of a soft-RoCE device has no room for the peers that rxm reckons with by itself.
+        command.env("FI_UNIVERSE_SIZE", "64");
+        let backend = format!("libfabric:{provider}");
+        support::run(command.args(["register", "--backend", &backend, "--batch", "2x64KiB", "--verify", "--json"])).document()
+    };
+    let document = register("verbs;ofi_rxm");
+    let on_loopback = fs::read_to_string(format!("/sys/class/infiniband/{}/parent", devices[0]));
+    if on_loopback.is_ok_and(|interface| interface.trim() == "lo") {
+        // libfabric looks for the address of a device among the interfaces, and passes the loop-back one over.
+        assert!(["not-supported", "backend"].contains(&document["error"]["kind"].as_str().unwrap()), "{document}");
+        return;
+    }
+    let ran = &document["runs"][0];
+    assert_eq!((&ran["provider"], &ran["verified"]["mrs"]), (&json!("verbs;ofi_rxm"), &json!(2)), "{document}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod pages;
 
 use std::fs;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
@@ -38,23 +39,16 @@ fn devices() -> Option<(u16, MutexGuard<'static, ()>)> {
             unsafe { std::env::set_var(name, value) };
         }
     });
-    let devices: Vec<_> = fs::read_dir("/sys/class/infiniband").into_iter().flatten().map(Result::unwrap).collect();
-    if devices.is_empty() {
+    let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().map(|device| device.unwrap().path());
+    // libfabric looks for the address of a device among the interfaces, and passes the loop-back one over.
+    let on_loopback = |device: &PathBuf| fs::read_to_string(device.join("parent")).is_ok_and(|name| name.trim() == "lo");
+    let devices = devices.filter(|device| !on_loopback(device)).count();
+    if devices == 0 {
         assert!(std::env::var_os("PINRAIL_GUEST_NODES").is_none(), "nothing may be skipped in the guest");
-        std::io::stderr().write_all(b"SKIPPED: no RDMA device\n").unwrap();
+        std::io::stderr().write_all(b"SKIPPED: no RDMA device with an address\n").unwrap();
         return None;
     }
-    let on_loopback =
-        |device: &&fs::DirEntry| fs::read_to_string(device.path().join("parent")).is_ok_and(|interface| interface.trim() == "lo");
-    if devices.iter().any(|device| on_loopback(&device)) {
-        // libfabric looks for the address of a device among the interfaces, and passes the loop-back one over.
-        for provider in [RXM, "verbs"] {
-            let refused = Libfabric::open(provider, 1).map(|fabric| write(&fabric, 0, b"anything").is_err());
-            assert!(refused.unwrap_or(true), "{provider} has found an address where there is none");
-        }
-        return None;
-    }
-    Some((u16::try_from(devices.len()).unwrap(), alone))
+    Some((u16::try_from(devices).unwrap(), alone))
 }
 
 /// Registers a page and writes to it.
