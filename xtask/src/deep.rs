@@ -7,13 +7,16 @@ use crate::workspace::Workspace;
 use crate::{Result, command::Line, install};
 
 /// The steps by name, in the order in which they end soonest.
-const STEPS: [&str; 6] = ["loom", "miri", "tsan", "soak", "fuzz", "mutants"];
+const STEPS: [&str; 7] = ["loom", "asan", "miri", "tsan", "soak", "fuzz", "mutants"];
 
 /// Minutes of fuzzing a target where nobody says.
 const FUZZ_MINUTES: u64 = 10;
 
 /// Crates without a clock, a thread or, but for one room of core, unsafe code: an interpreter can run all of them.
 const PURE: [&str; 5] = ["pinrail-core", "pinrail-policy", "pinrail-plan", "pinrail-dispatch", "pinrail-sim"];
+
+/// Crates that call C libraries.
+const FOREIGN: [&str; 2] = ["pinrail-libfabric", "pinrail-verbs"];
 
 /// Crates whose decisions are worth a mutant each.
 const MUTATED: [&str; 3] = ["pinrail-dispatch", "pinrail-plan", "pinrail-policy"];
@@ -25,6 +28,7 @@ pub(crate) fn run(workspace: &Workspace, named: &[&str]) -> Result<ExitCode> {
     for (name, number) in chosen(named)? {
         let lines = match name {
             "loom" => Ok(loom()),
+            "asan" => install::nightly(&["rustc"]).and_then(|()| asan(workspace)),
             "miri" => install::nightly(&["miri", "rust-src"]).map(|()| miri()),
             "tsan" => install::nightly(&["rust-src"]).and_then(|()| tsan()),
             "soak" => Ok(soak()),
@@ -84,12 +88,28 @@ fn miri() -> Vec<Line> {
     PURE.map(line).to_vec()
 }
 
+/// Memory that C code of ours or of a provider misuses, and what nobody frees: `xtask/deep/leaks` names what leaks on
+/// purpose. A stack is walked by its tables, as the providers keep no frame pointers.
+fn asan(workspace: &Workspace) -> Result<Vec<Line>> {
+    let line = Line::new("cargo +nightly test --locked --no-fail-fast --lib --tests").words(["--target", &host()?]);
+    let line = line.words(FOREIGN.iter().flat_map(|package| ["--package", package]));
+    let leaks = workspace.root.join("xtask/deep/leaks");
+    let line = line.variable("LSAN_OPTIONS", &format!("suppressions={}", leaks.display()));
+    let line = line.variable("ASAN_OPTIONS", "detect_leaks=1:fast_unwind_on_malloc=0:malloc_context_size=60");
+    Ok(vec![line.variable("RUSTFLAGS", "-Zsanitizer=address")])
+}
+
 /// Data races, with a standard library that is watched too.
 fn tsan() -> Result<Vec<Line>> {
+    let line = Line::new("cargo +nightly test --locked -Zbuild-std --package pinrail-engine --lib --tests --target");
+    Ok(vec![line.word(host()?).variable("RUSTFLAGS", "-Zsanitizer=thread")])
+}
+
+/// The compiler's name for this machine: with it as the target, what runs while compiling is not watched.
+fn host() -> Result<String> {
     let version = Line::new("rustc --version --verbose").output()?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc does not say its host")?;
-    let line = Line::new("cargo +nightly test --locked -Zbuild-std --package pinrail-engine --lib --tests --target").word(host);
-    Ok(vec![line.variable("RUSTFLAGS", "-Zsanitizer=thread")])
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc does not say its host".to_owned())
 }
 
 /// 60 rounds of 10,000 registrations, on pages that are really pinned: 2 GB.

@@ -38,7 +38,7 @@ usage: cargo xtask COMMAND
 
   bench [-- ARGS]      builds the release and compares every policy on real pinned pages; an option in ARGS goes to
                        `pinrail bench` and replaces the default of its name
-  deep [STEP[=N]]…     runs the checks that take long, all or those named: loom miri tsan soak fuzz=MINUTES mutants
+  deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak fuzz=MINUTES mutants
   test [--no-install]  runs all that CI runs, after installing what is missing and saying what
   tidy                 checks the rules of the tree that no compiler knows
   vm [--rails N] [--no-install] [-- COMMAND]

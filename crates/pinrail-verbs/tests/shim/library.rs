@@ -35,6 +35,8 @@ pub(crate) struct Library {
     pub(crate) completions: VecDeque<sys::ibv_wc_status::Type>,
     /// Requests that were posted: opcode, remote address, key, length.
     pub(crate) posted: Vec<(sys::ibv_wr_opcode::Type, u64, u32, u32)>,
+    /// The devices, once they have been listed: open ones keep theirs, as in the real library.
+    listed: Vec<sys::ibv_device>,
     /// Live objects: what each was made on. Keys are addresses.
     live: BTreeMap<usize, Object>,
     keys: u32,
@@ -137,25 +139,30 @@ unsafe fn zeroed<T>() -> T {
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device {
-    let (errno, devices) = with(|library| (library.called("ibv_get_device_list"), library.devices));
+    let errno = with(|library| library.called("ibv_get_device_list"));
     if errno != 0 {
         fail(errno);
         return null_mut();
     }
-    let mut list: Vec<*mut sys::ibv_device> = Vec::new();
-    for name in &NAMES[..devices] {
-        // SAFETY: such a structure.
-        let mut device: sys::ibv_device = unsafe { zeroed() };
-        for (to, from) in device.name.iter_mut().zip(*name) {
-            *to = from.cast_signed();
+    let mut list: Vec<*mut sys::ibv_device> = with(|library| {
+        if library.listed.is_empty() {
+            library.listed = NAMES[..library.devices].iter().map(|name| device(name)).collect();
         }
-        // Open devices keep it, as in the real library.
-        list.push(Box::leak(Box::new(device)));
-    }
+        library.listed.iter_mut().map(std::ptr::from_mut).collect()
+    });
     // SAFETY: room for one result, by the caller.
-    unsafe { *count = c_int::try_from(devices).unwrap() };
+    unsafe { *count = c_int::try_from(list.len()).unwrap() };
     list.push(null_mut());
     Box::leak(list.into_boxed_slice()).as_mut_ptr()
+}
+
+fn device(name: &[u8]) -> sys::ibv_device {
+    // SAFETY: such a structure.
+    let mut device: sys::ibv_device = unsafe { zeroed() };
+    for (to, from) in device.name.iter_mut().zip(name) {
+        *to = from.cast_signed();
+    }
+    device
 }
 
 #[unsafe(no_mangle)]
