@@ -51,7 +51,8 @@ impl Lane {
 
     /// True when the rail has all the calls it may have.
     pub(crate) fn is_full(&self, per_rail: NonZeroU32) -> bool {
-        self.running >= self.parallel.min(per_rail).get()
+        let most = self.parallel.min(per_rail).get();
+        self.running >= if planted!(LimitOffByOne) { most.saturating_add(1) } else { most }
     }
 
     pub(crate) fn parallel(&self) -> NonZeroU32 {

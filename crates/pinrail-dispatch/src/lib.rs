@@ -16,6 +16,17 @@
 
 #![forbid(unsafe_code)]
 
+/// Whether a test has planted this fault here; `false`, and no code, in every other build.
+macro_rules! planted {
+    ($canary:ident) => {{
+        #[cfg(any(test, feature = "testing"))]
+        let is_planted = crate::testing::Canary::$canary.is_planted();
+        #[cfg(not(any(test, feature = "testing")))]
+        let is_planted = false;
+        is_planted
+    }};
+}
+
 mod lane;
 mod state;
 mod sync;

@@ -87,11 +87,15 @@ impl State {
         self.lanes[lane].pop();
         self.started(lane);
         self.running.insert(step);
-        self.groups[steps.locate(step).0].unstarted -= 1;
+        let group = &mut self.groups[steps.locate(step).0];
+        group.unstarted -= 1;
+        if planted!(DoubleStart) && group.unstarted > 0 {
+            self.lanes[lane].ready(step.0);
+        }
         self.refresh(steps, lane);
         let seq = self.next_seq;
         self.next_seq += 1;
-        let wake = !self.waiting.is_empty() && self.startable().is_some();
+        let wake = !self.waiting.is_empty() && self.startable().is_some() && !planted!(LostWakeUp);
         Take::Start(Start { step, seq, in_flight: self.counts.running, wake })
     }
 
@@ -210,7 +214,9 @@ impl State {
     }
 
     fn ended(&mut self, lane: usize) {
-        self.lanes[lane].running -= 1;
+        if !planted!(TokenLeaked) {
+            self.lanes[lane].running -= 1;
+        }
         *self.running_of(lane) -= 1;
         self.counts.running -= 1;
         self.counts.finished += 1;
@@ -223,7 +229,8 @@ impl State {
     /// A preparation of the group has ended: after the last one its tasks are ready.
     fn prepared(&mut self, steps: &Steps, at: usize) {
         self.groups[at].prepares_left -= 1;
-        if self.groups[at].prepares_left == 0 {
+        let awaited = u32::from(planted!(DependencyDropped) && steps.groups()[at].prepares > 1);
+        if self.groups[at].prepares_left == awaited {
             for nth in (0..).take(first_tasks(steps, at).len()) {
                 self.make_ready(steps, at, nth);
             }

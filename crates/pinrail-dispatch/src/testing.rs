@@ -2,6 +2,10 @@
 //!
 //! One harness serves the property tests, the fuzz target and whoever writes a controller of their own.
 
+mod canary;
+
+pub use canary::Canary;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,14 +71,41 @@ enum At {
 }
 
 /// The promises, step by step, without any structure that could be wrong in the same way.
-struct Oracle<'s> {
-    steps: &'s Steps,
+pub struct Oracle {
+    steps: Steps,
     at: Vec<At>,
-    limits: Limits,
-    stopped: bool,
+    /// The limits in force.
+    pub limits: Limits,
+    /// Nothing may start any more.
+    pub stopped: bool,
 }
 
-impl Oracle<'_> {
+impl Oracle {
+    /// Nothing of these has started.
+    #[must_use]
+    pub fn new(steps: Steps, limits: Limits) -> Oracle {
+        Oracle { at: vec![At::Pending; steps.len()], steps, limits, stopped: false }
+    }
+
+    /// A step was handed out.
+    pub fn start(&mut self, step: StepId) {
+        self.at[step.index()] = At::Running;
+    }
+
+    /// A step has ended.
+    pub fn end(&mut self, step: StepId, outcome: Outcome) {
+        self.at[step.index()] = At::Ended;
+        if outcome == Outcome::Skip {
+            let (group, _) = self.steps.locate(step);
+            let first = self.steps.first_of(group).index();
+            for at in &mut self.at[first..first + self.steps.len_of(group) as usize] {
+                if *at == At::Pending {
+                    *at = At::Dropped;
+                }
+            }
+        }
+    }
+
     fn all(&self) -> impl Iterator<Item = StepId> + use<> {
         (0..u32::try_from(self.at.len()).unwrap_or(u32::MAX)).map(StepId)
     }
@@ -97,17 +128,21 @@ impl Oracle<'_> {
                 (0..prepares).all(ended)
                     && (!self.steps.in_series() || nth == 0 || ended(within - 1))
                     && under(on_rail, self.steps.lanes()[rail.index()].min(limits.per_rail))
-                    && under(tasks, limits.register)
+                    && under(tasks, limits.of(self.steps.tasks()))
             }
         };
         self.at[step.index()] == At::Pending && allowed && under(self.running(|_| true), limits.total)
     }
 
-    fn smallest(&self) -> Option<StepId> {
+    /// The step that must be handed out next; `None` where none may start.
+    #[must_use]
+    pub fn smallest(&self) -> Option<StepId> {
         if self.stopped { None } else { self.all().find(|&step| self.may_start(step)) }
     }
 
-    fn has_ended(&self) -> bool {
+    /// Nothing will start any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
         self.stopped || !self.at.contains(&At::Pending)
     }
 
@@ -124,9 +159,8 @@ impl Oracle<'_> {
 pub fn run_beside_oracle(shape: &Shape, ceiling: Limits, control: Control, ops: &[Op]) {
     let (control, controlled) = overheard(control);
     let dispatch = Dispatch::new(shape.steps(), ceiling, control);
-    let steps = shape.steps();
     let mut pair = Pair {
-        oracle: Oracle { at: vec![At::Pending; steps.len()], steps: &steps, limits: Limits::NONE, stopped: false },
+        oracle: Oracle::new(shape.steps(), Limits::NONE),
         dispatch: &dispatch,
         ceiling,
         caller: Limits::NONE,
@@ -188,7 +222,7 @@ impl Controller for Overheard {
 }
 
 struct Pair<'d> {
-    oracle: Oracle<'d>,
+    oracle: Oracle,
     dispatch: &'d Dispatch,
     ceiling: Limits,
     caller: Limits,
@@ -256,16 +290,7 @@ impl Pair<'_> {
             return None;
         }
         let (step, worker) = self.running.remove(usize::from(at) % self.running.len());
-        self.oracle.at[step.index()] = At::Ended;
-        if outcome == Outcome::Skip {
-            let (group, _) = self.oracle.steps.locate(step);
-            let first = self.oracle.steps.first_of(group).index();
-            for at in &mut self.oracle.at[first..first + self.oracle.steps.len_of(group) as usize] {
-                if *at == At::Pending {
-                    *at = At::Dropped;
-                }
-            }
-        }
+        self.oracle.end(step, outcome);
         Some((step, worker))
     }
 
@@ -274,7 +299,7 @@ impl Pair<'_> {
         match take {
             Take::Start(start) => {
                 assert_eq!(Some(start.step), self.oracle.smallest(), "not the smallest that may start");
-                self.oracle.at[start.step.index()] = At::Running;
+                self.oracle.start(start.step);
                 self.running.push((start.step, worker));
                 assert_eq!(start.seq, self.seq, "sequence numbers have no gap");
                 self.seq += 1;

@@ -2,23 +2,16 @@
 
 use std::time::Instant;
 
-use pinrail_policy::Tick;
-
+#[cfg(not(loom))]
 #[expect(clippy::disallowed_methods, reason = "this is the room of the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The time of one run, from its start.
-#[derive(Clone, Copy)]
-pub(crate) struct Clock(Instant);
-
-impl Clock {
-    pub(crate) fn start() -> Clock {
-        Clock(now())
-    }
-
-    pub(crate) fn tick(self) -> Tick {
-        Tick(u64::try_from(now().saturating_duration_since(self.0).as_nanos()).unwrap_or(u64::MAX))
-    }
+/// Time stands still for a model checker, whose runs must not depend on it.
+#[cfg(loom)]
+#[expect(clippy::disallowed_methods, reason = "this is the room of the clock")]
+pub(crate) fn now() -> Instant {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    *START.get_or_init(Instant::now)
 }

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pinrail_core::{ChunkId, Group, Kind, Limits, RailId, Registrar, StepWhat, Steps, StepsError};
+use pinrail_core::{ChunkId, Group, Kind, Limits, Mr, RailId, Registrar, StepWhat, Steps, StepsError};
 use pinrail_dispatch::{Dispatch, Outcome};
 use pinrail_plan::Plan;
 use pinrail_policy::Control as Limiting;
 
 use crate::calls;
-use crate::clock::Clock;
 use crate::failure::{StepError, StepFailure, Stuck};
 use crate::register;
 use crate::registration::Registration;
 use crate::report::Report;
-use crate::run::{self, Control, Patience, Work};
+use crate::run::{self, Control, Patience, Then, Work};
 use crate::sync::{Mutex, lock};
 use crate::table::{Mrs, SharedMrs};
 
@@ -26,20 +25,33 @@ struct Deregistering {
 }
 
 impl Work for Deregistering {
-    fn step(&self, what: StepWhat, seq: u64, control: &Control) -> Outcome {
-        let StepWhat::Task { chunk, rail, .. } = what else { return Outcome::Done };
-        let Some(mut mr) = self.mrs.take(&self.plan, chunk, rail) else { return Outcome::Done };
-        match calls::deregister(self.registrar.as_ref(), &mut mr, control) {
-            Ok(()) => Outcome::Done,
-            Err(error) => {
-                // Where nobody waited for this call, the MR is leaked with its memory.
-                drop(self.mrs.put(&self.plan, chunk, rail, mr));
-                let buffer = self.plan.buffer_of(chunk).name.to_string();
-                let rail = Some((rail, self.plan.rails()[rail.index()].name.clone()));
-                lock(&self.failed).push(StepFailure { seq, chunk, buffer, rail, error: StepError::Deregister(error) });
-                Outcome::Failed
-            }
-        }
+    type Call = (ChunkId, RailId, Mr);
+    type Got = ();
+
+    fn begin(&self, what: StepWhat) -> Option<Self::Call> {
+        let StepWhat::Task { chunk, rail, .. } = what else { return None };
+        Some((chunk, rail, self.mrs.take(&self.plan, chunk, rail)?))
+    }
+
+    fn call(&self, (_, _, mr): &mut Self::Call) -> Result<(), StepError> {
+        Ok(calls::deregister(self.registrar.as_ref(), mr)?)
+    }
+
+    fn returned(
+        &self,
+        _: StepWhat,
+        seq: u64,
+        (chunk, rail, mr): Self::Call,
+        answer: Result<(), StepError>,
+        _: &Control,
+    ) -> Then<Self::Call> {
+        let Err(error) = answer else { return Then::End(Outcome::Done) };
+        // Where nobody waited for this call, the MR is leaked with its memory.
+        drop(self.mrs.put(&self.plan, chunk, rail, mr));
+        let buffer = self.plan.buffer_of(chunk).name.to_string();
+        let rail = Some((rail, self.plan.rails()[rail.index()].name.clone()));
+        lock(&self.failed).push(StepFailure { seq, chunk, buffer, rail, error });
+        Then::End(Outcome::Failed)
     }
 }
 
@@ -71,6 +83,9 @@ impl DeregisterOrder for InReverse<'_> {
         }
         let mut live = mrs.live(plan);
         live.sort_by_key(|task| std::cmp::Reverse(handed_out.get(task).copied()));
+        if planted!(RollbackSkipped) {
+            live.pop();
+        }
         one_by_one(plan, live.into_iter())
     }
 }
@@ -114,24 +129,24 @@ pub(crate) fn run(
     order: impl DeregisterOrder,
     patience: Option<&Arc<Patience>>,
 ) -> Result<Report, Box<StillRegistered>> {
-    let (plan, registrar, mrs, threads_max, registered) = registration.into_parts();
-    let clock = Clock::start();
+    let (plan, registrar, mrs, crew, registered) = registration.into_parts();
     let steps = order.steps(&plan, &mrs).unwrap_or_else(|_| unreachable!("no more steps than the plan has counted"));
     // A policy that panics now must not keep anything registered: what the rails and the ceiling allow is limit enough.
     let limits = calls::begin(&plan, Kind::Deregister).unwrap_or(Limiting::Fixed(Limits::NONE));
-    let control = Arc::new(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), None));
+    let control = Arc::new(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), crew.clone(), None));
     let work =
         Deregistering { plan: Arc::clone(&plan), registrar: Arc::clone(&registrar), mrs: mrs.shared(), failed: Mutex::default() };
     let work = Arc::new(work);
-    let ended = run::run(&control, &work, clock, threads_max, patience);
+    let ended = run::run(&control, &work, patience);
     let (dispatch, counts) = (&control.dispatch, control.dispatch.counts());
-    let report = Report::new(dispatch.steps(), ended.record, ended.threads, counts.peak_running, dispatch.report(), clock.tick());
+    let report =
+        Report::new(dispatch.steps(), ended.record, ended.threads, counts.peak_running, dispatch.report(), control.tick());
     let mut failed = std::mem::take(&mut *lock(&work.failed));
     if failed.is_empty() && ended.stuck.is_empty() {
         return Ok(report);
     }
     failed.sort_by_key(|failure| failure.seq);
-    let registration = Registration::new(plan, registrar, work.mrs.close(), threads_max, registered);
+    let registration = Registration::new(plan, registrar, work.mrs.close(), crew, registered);
     let stuck = register::stuck(&registration, &ended.stuck);
     Err(Box::new(StillRegistered { registration, failed, stuck, report }))
 }

@@ -1,12 +1,11 @@
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use pinrail_core::{PinsCounted, Prepare, Rail, Registrar};
 use pinrail_memory::Memlock;
 use pinrail_plan::Plan;
 
-use crate::clock;
+use crate::crew::Crew;
 use crate::failure::{Failure, Refusal};
 use crate::handle::{Handle, Slot, Steering};
 use crate::register;
@@ -18,6 +17,7 @@ use crate::run::{Control, Patience};
 pub struct Engine {
     registrar: Arc<dyn Registrar>,
     prepare: Arc<dyn Prepare>,
+    crew: Crew,
 }
 
 /// How a plan is run.
@@ -63,7 +63,12 @@ impl Engine {
     /// An engine that registers with `registrar` and makes memory ready with `prepare`.
     #[must_use]
     pub fn new(registrar: Arc<dyn Registrar>, prepare: Arc<dyn Prepare>) -> Engine {
-        Engine { registrar, prepare }
+        Engine { registrar, prepare, crew: Crew::default() }
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn on(registrar: Arc<dyn Registrar>, prepare: Arc<dyn Prepare>, crew: Crew) -> Engine {
+        Engine { registrar, prepare, crew }
     }
 
     /// The registrar.
@@ -97,8 +102,8 @@ impl Engine {
         let handle = Handle::new(Arc::clone(&steering), Arc::clone(&slot));
         let (engine, options) = (self.clone(), *options);
         let run = move || slot.fill(|| engine.carry_out(plan, control, &steering, &options, Some(&steering.patience)));
-        match thread::Builder::new().name("pinrail-0".to_owned()).spawn(run) {
-            Ok(_) => Ok(handle),
+        match self.crew.background("pinrail-0".to_owned(), run) {
+            Ok(()) => Ok(handle),
             Err(no_thread) => Err(Failure::refused(Refusal::NoThread(no_thread), tasks)),
         }
     }
@@ -106,8 +111,9 @@ impl Engine {
     fn begin(&self, plan: &Plan, options: &Options) -> Result<(Arc<Control>, Arc<Steering>), Box<Failure>> {
         self.check(plan)?;
         // A deadline beyond the clock's end is none.
-        let deadline = options.deadline.and_then(|after| clock::now().checked_add(after));
-        let control = register::control(plan, deadline).map_err(|refusal| Failure::refused(refusal, plan.tasks()))?;
+        let crew = self.crew.of(options.threads_max);
+        let deadline = options.deadline.and_then(|after| crew.now().checked_add(after));
+        let control = register::control(plan, crew, deadline).map_err(|refusal| Failure::refused(refusal, plan.tasks()))?;
         let control = Arc::new(control);
         Ok((Arc::clone(&control), Arc::new(Steering::new(control))))
     }
@@ -121,17 +127,19 @@ impl Engine {
         patience: Option<&Arc<Patience>>,
     ) -> Result<Registration, Box<Failure>> {
         loop {
-            let deadline = control.deadline();
+            let (crew, deadline) = (control.crew.clone(), control.deadline());
             let (registrar, prepare) = (Arc::clone(&self.registrar), Arc::clone(&self.prepare));
-            let failure = match register::register(Arc::clone(&plan), registrar, prepare, control, options, patience) {
+            let mut failure = match register::register(Arc::clone(&plan), registrar, prepare, control, options, patience) {
                 Err(failure) => failure,
                 done => return done,
             };
             // Each round has fewer shared registrations, so this ends.
             let Some(apart) = failure.with_refused_apart(&plan) else { return Err(failure) };
-            let Ok(next) = register::control(&apart, deadline) else { return Err(failure) };
+            let Ok(next) = register::control(&apart, crew, deadline) else { return Err(failure) };
             // What was kept for its completeness is undone before it is registered again.
-            drop(failure);
+            if !register::undo_kept(&mut failure, patience) {
+                return Err(failure);
+            }
             (plan, control) = (Arc::new(apart), Arc::new(next));
             steering.turn_to(Arc::clone(&control));
         }

@@ -131,6 +131,15 @@ pub enum StepError {
 }
 
 impl StepError {
+    /// True when trying again may help.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            StepError::Prepare(_) => false,
+            StepError::Register(error) => error.may_pass(),
+            StepError::Deregister(error) => error.may_pass(),
+        }
+    }
+
     /// The failure as a user meets it.
     #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {

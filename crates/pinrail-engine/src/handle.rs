@@ -48,10 +48,16 @@ impl Steering {
         steered.now = control;
     }
 
-    fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         let mut steered = lock(&self.steered);
         steered.is_cancelled = true;
         steered.now.stop(Stop::Cancelled);
+    }
+
+    /// Cancels, and waits for no call that has not returned.
+    pub(crate) fn let_go(&self) {
+        self.cancel();
+        self.patience.end();
     }
 }
 
@@ -75,6 +81,11 @@ impl Slot {
 impl Handle {
     pub(crate) fn new(steering: Arc<Steering>, result: Arc<Slot>) -> Handle {
         Handle { steering, result }
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn steering(&self) -> Arc<Steering> {
+        Arc::clone(&self.steering)
     }
 
     /// What [`Canceller::cancel`] can be called on from elsewhere.
@@ -114,8 +125,7 @@ impl Handle {
     /// # Errors
     /// [`Failure`], unless everything was registered before.
     pub fn detach(self) -> Result<Registration, Box<Failure>> {
-        self.steering.cancel();
-        self.steering.patience.end();
+        self.steering.let_go();
         self.wait()
     }
 
@@ -142,6 +152,7 @@ impl Canceller {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::crew::Crew;
 
     #[test]
     fn a_defect_in_the_background_reaches_whoever_waits() {
@@ -149,7 +160,8 @@ mod tests {
         let steps = pinrail_core::Steps::new(pinrail_core::Kind::Register, false, Vec::new(), sets).unwrap();
         let none = pinrail_core::Limits::NONE;
         let dispatch = pinrail_dispatch::Dispatch::new(steps, none, pinrail_policy::Control::Fixed(none));
-        let handle = Handle::new(Arc::new(Steering::new(Arc::new(Control::new(dispatch, None)))), Arc::default());
+        let handle =
+            Handle::new(Arc::new(Steering::new(Arc::new(Control::new(dispatch, Crew::default(), None)))), Arc::default());
         handle.result.fill(|| resume_unwind(Box::new("planted")));
         assert!(handle.is_finished());
         let panic = catch_unwind(AssertUnwindSafe(|| handle.wait())).unwrap_err();

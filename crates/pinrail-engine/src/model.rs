@@ -6,16 +6,16 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use loom::thread;
-use pinrail_core::{ChunkId, Group, Kind, Limits, RailId, StepWhat, Steps, WorkerId};
+use pinrail_core::{Cause, ChunkId, Group, Kind, Limits, RailId, RegisterError, StepWhat, Steps, WorkerId};
 use pinrail_dispatch::{Dispatch, Outcome, Stop, Take, Wake};
 use pinrail_policy::Control as Limiting;
 
-use crate::clock::{self, Clock};
+use crate::crew::Crew;
+use crate::failure::StepError;
 use crate::parker::Parker;
-use crate::run::{self, Control, Work};
+use crate::run::{Control, Log as WorkerLog, Then, Work, Worker};
 use crate::sync::{Mutex, lock};
 
 /// Each more multiplies the interleavings; races that need three are rare, and the canary needs one.
@@ -45,40 +45,60 @@ fn dispatch(chunks: &[(&[u16], u32)], series: bool, ceiling: u32) -> Dispatch {
     Dispatch::new(steps, ceiling, Limiting::Fixed(Limits::NONE))
 }
 
-/// Writes down what is done; stops the run at a step, or pauses in one until the run is stopped.
+/// Writes down what is done; stops the run at a step, or answers a call with EAGAIN, so that its worker pauses.
 #[derive(Default)]
 struct Log {
     done: Mutex<Vec<StepWhat>>,
     stops_at: Option<u64>,
-    pauses_at: Option<u64>,
+    pauses: Option<StepWhat>,
 }
 
 impl Work for Log {
-    fn step(&self, what: StepWhat, seq: u64, control: &Control) -> Outcome {
-        lock(&self.done).push(what);
+    type Call = StepWhat;
+    type Got = ();
+
+    fn begin(&self, what: StepWhat) -> Option<StepWhat> {
+        Some(what)
+    }
+
+    fn call(&self, what: &mut StepWhat) -> Result<(), StepError> {
+        let mut done = lock(&self.done);
+        done.push(*what);
+        // Time stands still, so that the pause after this lasts until the run is stopped.
+        let again = || RegisterError::new("model", None, Cause::Again).into();
+        if self.pauses == Some(*what) { Err(again()) } else { Ok(()) }
+    }
+
+    fn returned(&self, _: StepWhat, seq: u64, _: StepWhat, _: Result<(), StepError>, control: &Control) -> Then<StepWhat> {
         if self.stops_at == Some(seq) {
             control.stop(Stop::Failure);
         }
-        if self.pauses_at == Some(seq) {
-            assert!(!control.pause(clock::now() + Duration::from_secs(3600)), "an hour has not passed");
-        }
-        Outcome::Done
+        Then::End(Outcome::Done)
     }
+}
+
+fn logs(workers: u32) -> Arc<[WorkerLog]> {
+    (0..workers).map(|_| WorkerLog::default()).collect()
+}
+
+/// The task of a chunk on its first rail.
+fn task(chunk: u32, rail: u16) -> StepWhat {
+    StepWhat::Task { chunk: ChunkId(chunk), rail: RailId(rail), nth: 0 }
 }
 
 /// Runs `workers` workers to their end and answers how many steps were done.
 fn run(dispatch: Dispatch, work: Log, workers: u32) -> usize {
-    let control = Arc::new(Control::new(dispatch, None));
-    let work = Arc::new(work);
-    let clock = Clock::start();
+    let control = Arc::new(Control::new(dispatch, Crew::default(), None));
+    let (work, logs) = (Arc::new(work), logs(workers));
+    let worker = |id| Worker::new(WorkerId(id), &control, &work, &logs, None);
     let others: Vec<_> = (1..workers)
         .map(|id| {
-            let (control, work) = (Arc::clone(&control), Arc::clone(&work));
-            thread::spawn(move || run::worker(WorkerId(id), &control, work.as_ref(), clock, &run::Log::default()))
+            let worker = worker(id);
+            thread::spawn(move || worker.work())
         })
         .collect();
-    run::worker(WorkerId(0), &control, work.as_ref(), clock, &run::Log::default());
-    others.into_iter().for_each(|other| drop(other.join().unwrap()));
+    worker(0).work();
+    others.into_iter().for_each(|other| other.join().unwrap());
     let done = lock(&work.done).len();
     assert_eq!(control.dispatch.counts().running, 0);
     done
@@ -116,18 +136,18 @@ fn a_stop_is_seen_by_everyone() {
 #[test]
 fn a_stop_from_outside_wakes_who_waits_and_who_pauses() {
     check(|| {
-        let control = Arc::new(Control::new(dispatch(&[(&[0], 0), (&[0], 0)], false, 0), None));
-        let work = Arc::new(Log { pauses_at: Some(0), ..Log::default() });
-        let clock = Clock::start();
+        let control = Arc::new(Control::new(dispatch(&[(&[0], 0), (&[0], 0)], false, 0), Crew::default(), None));
+        let (work, logs) = (Arc::new(Log { pauses: Some(task(0, 0)), ..Log::default() }), logs(2));
+        let worker = |id| Worker::new(WorkerId(id), &control, &work, &logs, None);
         let canceller = {
             let control = Arc::clone(&control);
             thread::spawn(move || control.stop(Stop::Cancelled))
         };
         let other = {
-            let (control, work) = (Arc::clone(&control), Arc::clone(&work));
-            thread::spawn(move || run::worker(WorkerId(1), &control, work.as_ref(), clock))
+            let worker = worker(1);
+            thread::spawn(move || worker.work())
         };
-        run::worker(WorkerId(0), &control, work.as_ref(), clock, &run::Log::default());
+        worker(0).work();
         other.join().unwrap();
         canceller.join().unwrap();
         assert!(lock(&work.done).len() <= 2);
@@ -140,12 +160,12 @@ fn who_pauses_takes_no_wake_up_from_who_waits() {
     check(|| {
         // Worker 0 pauses in step 0 on rail 0; worker 1 does step 1 on rail 1, and worker 2 has to be woken for step 2,
         // which stops the run: only then does the pause end.
-        let work = Log { pauses_at: Some(0), stops_at: Some(2), ..Log::default() };
+        let work = Log { pauses: Some(task(0, 0)), stops_at: Some(2), ..Log::default() };
         assert_eq!(run(dispatch(&[(&[0], 0), (&[1], 0), (&[1], 0)], false, 0), work, 3), 3);
     });
 }
 
-/// A worker as [`run::worker`] would be without the look at the epoch.
+/// A worker as [`Worker`] would be without the look at the epoch.
 fn careless_worker(id: WorkerId, dispatch: &Dispatch, parker: &Parker) {
     let mut done = None;
     loop {

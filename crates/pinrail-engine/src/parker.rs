@@ -10,29 +10,39 @@ use crate::sync::{Condvar, Mutex, lock, wait, wait_until};
 /// then not lost.
 #[derive(Default)]
 pub(crate) struct Parker {
-    epoch: Mutex<u64>,
+    epoch: Mutex<Epoch>,
     moved: Condvar,
 }
 
+/// The wake-ups delivered so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) of_one: u64,
+    pub(crate) of_all: u64,
+}
+
 impl Parker {
-    pub(crate) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> Epoch {
         *lock(&self.epoch)
     }
 
     /// Wakes whom dispatch says.
     pub(crate) fn deliver(&self, wake: Wake) {
         match wake {
-            Wake::None => return,
-            Wake::One | Wake::All => *lock(&self.epoch) += 1,
-        }
-        match wake {
-            Wake::One => self.moved.notify_one(),
-            Wake::None | Wake::All => self.moved.notify_all(),
+            Wake::None => {}
+            Wake::One => {
+                lock(&self.epoch).of_one += 1;
+                self.moved.notify_one();
+            }
+            Wake::All => {
+                lock(&self.epoch).of_all += 1;
+                self.moved.notify_all();
+            }
         }
     }
 
     /// Sleeps until the epoch is no longer `seen`, or until the deadline.
-    pub(crate) fn park(&self, seen: u64, deadline: Option<Instant>) {
+    pub(crate) fn park(&self, seen: Epoch, deadline: Option<Instant>) {
         let mut epoch = lock(&self.epoch);
         while *epoch == seen {
             epoch = match deadline {

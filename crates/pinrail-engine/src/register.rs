@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pinrail_core::{BufferId, ChunkId, Kind, Prepare, Prepared, RailId, Registrar, Source, StepWhat, Steps};
+use pinrail_core::{BufferId, ChunkId, Kind, Mr, Prepare, Prepared, RailId, Registrar, Source, StepWhat, Steps};
 use pinrail_dispatch::{Dispatch, Outcome, Stop};
 use pinrail_plan::Plan;
 
-use crate::clock::Clock;
-use crate::deregister::{self, InReverse};
+use crate::crew::Crew;
+use crate::deregister::{self, InCallersOrder, InReverse};
 use crate::failure::{Failure, Reason, Refusal, StepError, StepFailure, Stuck};
 use crate::registration::Registration;
 use crate::report::Report;
-use crate::run::{self, Control, InFlight, Patience, Work};
+use crate::run::{self, Control, InFlight, Patience, Then, Work};
 use crate::sync::{Mutex, lock};
 use crate::table::{Mrs, SharedMrs};
 use crate::{Attempts, OnFailure, Options, calls};
@@ -30,52 +30,87 @@ struct Registering {
 }
 
 impl Work for Registering {
-    fn step(&self, what: StepWhat, seq: u64, control: &Control) -> Outcome {
-        let (chunk, rail, result) = match what {
-            StepWhat::Prepare { chunk, slice } => (chunk, None, self.prepare(chunk, slice)),
-            StepWhat::Task { chunk, rail, .. } => (chunk, Some(rail), self.register(chunk, rail, control)),
-        };
-        let Err(error) = result else { return Outcome::Done };
-        lock(&self.failed).push(self.failure(seq, chunk, rail, error));
-        if self.attempts == Attempts::StopEarly {
-            control.stop(Stop::Failure);
+    type Call = Call;
+    type Got = Got;
+
+    fn begin(&self, what: StepWhat) -> Option<Call> {
+        Some(match what {
+            StepWhat::Prepare { chunk, slice } => Call::Prepare(chunk, slice),
+            StepWhat::Task { chunk, rail, .. } => Call::Register(chunk, rail),
+        })
+    }
+
+    fn call(&self, call: &mut Call) -> Result<Got, StepError> {
+        match *call {
+            Call::Prepare(chunk, slice) => {
+                Ok(Got::Prepared(calls::prepare(self.prepare.as_ref(), &self.plan.prepare_step(chunk, slice))?))
+            }
+            Call::Register(chunk, rail) => {
+                let rail = if planted!(WrongRail) { RailId(0) } else { rail };
+                let source = self.sources[chunk.index()].get().unwrap_or(&Source::Address);
+                Ok(Got::Registered(calls::register(self.registrar.as_ref(), rail, &self.plan.chunk(chunk, source))?))
+            }
+            Call::Deregister(ref mut mr) => {
+                calls::deregister(self.registrar.as_ref(), mr)?;
+                Ok(Got::Deregistered)
+            }
         }
-        if rail.is_none() { Outcome::Skip } else { Outcome::Failed }
+    }
+
+    fn returned(&self, what: StepWhat, seq: u64, _: Call, answer: Result<Got, StepError>, control: &Control) -> Then<Call> {
+        match (what, answer) {
+            (StepWhat::Prepare { chunk, .. }, Ok(Got::Prepared(Prepared::Exported(source)))) => {
+                // A chunk has one export; a second one would be closed here and not used.
+                drop(self.sources[chunk.index()].set(source));
+            }
+            (StepWhat::Task { chunk, rail, .. }, Ok(Got::Registered(mr))) => {
+                if let Err(late) = self.mrs.put(&self.plan, chunk, rail, mr) {
+                    // Nobody waited for this call. What cannot be undone either is leaked with its memory.
+                    return Then::Call(Call::Deregister(late));
+                }
+            }
+            (_, Ok(_)) => {}
+            (what, Err(error)) => return Then::End(self.failed(what, seq, error, control)),
+        }
+        Then::End(Outcome::Done)
     }
 }
 
+enum Call {
+    Prepare(ChunkId, u32),
+    Register(ChunkId, RailId),
+    /// What nobody waited for.
+    Deregister(Mr),
+}
+
+enum Got {
+    Prepared(Prepared),
+    Registered(Mr),
+    Deregistered,
+}
+
 impl Registering {
-    fn prepare(&self, chunk: ChunkId, slice: u32) -> Result<(), StepError> {
-        if let Prepared::Exported(source) = calls::prepare(self.prepare.as_ref(), &self.plan.prepare_step(chunk, slice))? {
-            // A chunk has one export; a second one would be closed here and not used.
-            drop(self.sources[chunk.index()].set(source));
-        }
-        Ok(())
-    }
-
-    fn register(&self, chunk: ChunkId, rail: RailId, control: &Control) -> Result<(), StepError> {
-        let source = self.sources[chunk.index()].get().unwrap_or(&Source::Address);
-        let mr = calls::register(self.registrar.as_ref(), rail, &self.plan.chunk(chunk, source), control)?;
-        if let Err(mut late) = self.mrs.put(&self.plan, chunk, rail, mr) {
-            // Nobody waited for this call. What cannot be undone either is leaked with its memory.
-            calls::deregister(self.registrar.as_ref(), &mut late, control)?;
-        }
-        Ok(())
-    }
-
-    fn failure(&self, seq: u64, chunk: ChunkId, rail: Option<RailId>, error: StepError) -> StepFailure {
+    fn failed(&self, what: StepWhat, seq: u64, error: StepError, control: &Control) -> Outcome {
+        let (chunk, rail, outcome) = match what {
+            StepWhat::Prepare { chunk, .. } => (chunk, None, Outcome::Skip),
+            StepWhat::Task { chunk, rail, .. } => (chunk, Some(rail), Outcome::Failed),
+        };
         let buffer = self.plan.buffer_of(chunk).name.to_string();
         let rail = rail.map(|rail| (rail, self.plan.rails()[rail.index()].name.clone()));
-        StepFailure { seq, chunk, buffer, rail, error }
+        lock(&self.failed).push(StepFailure { seq, chunk, buffer, rail, error });
+        if self.attempts == Attempts::StopEarly {
+            control.stop(Stop::Failure);
+        }
+        outcome
     }
 }
 
 /// The control of a registration's run: made before it starts, so that others can stop it.
-pub(crate) fn control(plan: &Plan, deadline: Option<Instant>) -> Result<Control, Refusal> {
+pub(crate) fn control(plan: &Plan, crew: Crew, deadline: Option<Instant>) -> Result<Control, Refusal> {
     let steps = plan.steps(Kind::Register)?;
     let limits = calls::begin(plan, Kind::Register)
         .map_err(|cause| Refusal::Policy { policy: plan.policy().concurrency.spec(), what: cause.to_string() })?;
-    Ok(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), deadline))
+    Ok(Control::new(Dispatch::new(steps, plan.policy().ceiling(), limits), crew, deadline))
 }
 
 /// Registers everything, or undoes what was done: on the caller's thread and as many others as are useful.
@@ -87,7 +122,6 @@ pub(crate) fn register(
     options: &Options,
     patience: Option<&Arc<Patience>>,
 ) -> Result<Registration, Box<Failure>> {
-    let clock = Clock::start();
     let work = Arc::new(Registering {
         sources: plan.chunk_ids().map(|_| OnceLock::new()).collect(),
         mrs: Mrs::empty(&plan).shared(),
@@ -97,11 +131,11 @@ pub(crate) fn register(
         attempts: options.attempts,
         failed: Mutex::default(),
     });
-    let ended = run::run(&control, &work, clock, options.threads_max, patience);
+    let ended = run::run(&control, &work, patience);
     let (dispatch, counts) = (&control.dispatch, control.dispatch.counts());
-    let total = clock.tick();
+    let total = control.tick();
     let report = Report::new(dispatch.steps(), ended.record, ended.threads, counts.peak_running, dispatch.report(), total);
-    let registration = Registration::new(plan, registrar, work.mrs.close(), options.threads_max, report);
+    let registration = Registration::new(plan, registrar, work.mrs.close(), control.crew.clone(), report);
     let stuck = stuck(&registration, &ended.stuck);
     let mut failed = std::mem::take(&mut *lock(&work.failed));
     failed.sort_by_key(|failure| failure.seq);
@@ -146,6 +180,17 @@ fn undo(
     let rolled_back = before - left.as_ref().map_or(0, |left| left.live()) - stuck.len() as u64;
     let kept = (kept.live() > 0).then_some(kept);
     Box::new(Failure { reason, failed, not_attempted, rolled_back, quarantine: left, kept, stuck, report: Some(report) })
+}
+
+/// Deregisters what was kept after all; false where some of it cannot be, which is quarantined then.
+pub(crate) fn undo_kept(failure: &mut Failure, patience: Option<&Arc<Patience>>) -> bool {
+    let Some(kept) = failure.kept.take() else { return true };
+    let before = kept.live();
+    let Err(still) = deregister::run(kept, InCallersOrder, patience) else { return true };
+    failure.rolled_back += before - still.registration.live() - still.stuck.len() as u64;
+    failure.stuck.extend(still.stuck);
+    failure.quarantine = Some(still.registration).filter(|left| left.live() > 0);
+    false
 }
 
 /// Somebody did not wait for the calls in flight: what is registered is his, and nothing is undone.

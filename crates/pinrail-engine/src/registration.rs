@@ -4,6 +4,7 @@ use std::sync::Arc;
 use pinrail_core::{BufferId, ChunkId, Extent, ExtentError, Mr, RailId, Registrar};
 use pinrail_plan::Plan;
 
+use crate::crew::Crew;
 use crate::deregister::{self, InCallersOrder, StillRegistered};
 use crate::report::Report;
 use crate::table::Mrs;
@@ -24,11 +25,11 @@ struct Inner {
     mrs: Mrs,
     /// Chunks by their first address.
     by_address: Vec<(u64, ChunkId)>,
-    threads_max: u32,
+    crew: Crew,
     report: Report,
 }
 
-pub(crate) type Parts = (Arc<Plan>, Arc<dyn Registrar>, Mrs, u32, Report);
+pub(crate) type Parts = (Arc<Plan>, Arc<dyn Registrar>, Mrs, Crew, Report);
 
 /// A part of a range that one MR covers.
 #[derive(Clone, Copy, Debug)]
@@ -65,16 +66,10 @@ pub enum LookupError {
 }
 
 impl Registration {
-    pub(crate) fn new(
-        plan: Arc<Plan>,
-        registrar: Arc<dyn Registrar>,
-        mrs: Mrs,
-        threads_max: u32,
-        report: Report,
-    ) -> Registration {
+    pub(crate) fn new(plan: Arc<Plan>, registrar: Arc<dyn Registrar>, mrs: Mrs, crew: Crew, report: Report) -> Registration {
         let mut by_address: Vec<(u64, ChunkId)> = plan.chunk_ids().map(|chunk| (plan.extent(chunk).start(), chunk)).collect();
         by_address.sort_unstable();
-        Registration { inner: Some(Inner { plan, registrar, mrs, by_address, threads_max, report }) }
+        Registration { inner: Some(Inner { plan, registrar, mrs, by_address, crew, report }) }
     }
 
     fn inner(&self) -> &Inner {
@@ -172,7 +167,7 @@ impl Registration {
 
     /// Two registrations of one plan: of the chunks that are wanted, and of the others.
     pub(crate) fn split(self, wanted: impl Fn(ChunkId) -> bool) -> (Registration, Registration) {
-        let (plan, registrar, mrs, threads_max, report) = self.into_parts();
+        let (plan, registrar, mrs, crew, report) = self.into_parts();
         let (kept, rest) = (Mrs::empty(&plan).shared(), mrs.shared());
         for chunk in plan.chunk_ids().filter(|&chunk| wanted(chunk)) {
             for &rail in plan.rails_of(chunk) {
@@ -182,14 +177,14 @@ impl Registration {
             }
         }
         let part = |mrs: crate::table::SharedMrs| {
-            Registration::new(Arc::clone(&plan), Arc::clone(&registrar), mrs.close(), threads_max, report.clone())
+            Registration::new(Arc::clone(&plan), Arc::clone(&registrar), mrs.close(), crew.clone(), report.clone())
         };
         (part(kept), part(rest))
     }
 
     pub(crate) fn into_parts(mut self) -> Parts {
-        let Inner { plan, registrar, mrs, threads_max, report, .. } = self.inner.take().expect("parts are taken only by value");
-        (plan, registrar, mrs, threads_max, report)
+        let Inner { plan, registrar, mrs, crew, report, .. } = self.inner.take().expect("parts are taken only by value");
+        (plan, registrar, mrs, crew, report)
     }
 }
 

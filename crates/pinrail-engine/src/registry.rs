@@ -280,7 +280,7 @@ impl Registry {
         let books = &mut writing.books;
         let found = books.look(&plan, overlap)?;
         let shared = Arc::clone(&self.shared);
-        if found.fresh.is_empty() && !found.shared.is_empty() {
+        if found.fresh.is_empty() {
             books.reference(&found.shared);
             return Ok(Claimed::Held(Held { shared, members: found.shared }));
         }
@@ -357,7 +357,7 @@ impl Shared {
     }
 
     fn unsee(&self, writing: &mut Writing, places: &[Place]) {
-        if places.is_empty() {
+        if places.is_empty() || planted!(StaleKey) {
             return;
         }
         let mut edits: Vec<Vec<Edit<'_>>> = Vec::new();
@@ -429,8 +429,7 @@ impl Claim {
             Rows::one(plan.extent(chunk).end(), &keys)
         };
         // By chunk, before the lock is taken. An error drops the registration, which deregisters it, and then the claim.
-        let rows: Vec<Rows> = self
-            .plan
+        let rows: Vec<Rows> = plan
             .chunk_ids()
             .map(row)
             .collect::<Result<_, _>>()

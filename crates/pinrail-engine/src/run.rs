@@ -1,41 +1,83 @@
-//! One run of steps on threads: the same loop registers, deregisters and rolls back.
+//! One run of steps: the same loop registers, deregisters and rolls back.
 
 use std::sync::{self, Arc};
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use pinrail_core::{StepWhat, WorkerId};
+use pinrail_core::{StepId, StepWhat, WorkerId};
 use pinrail_dispatch::{Dispatch, Outcome, Seen, Stop, Take, Wake};
 use pinrail_policy::Tick;
 
-use crate::clock::{self, Clock};
-use crate::parker::Parker;
+use crate::crew::{Crew, Hired};
+use crate::failure::StepError;
+use crate::parker::{Epoch, Parker};
 use crate::report::Handout;
 use crate::sync::{Condvar, Mutex, lock, wait};
 
-/// What the steps of a run do.
+/// Pauses before the second, third, … attempt at a call that answers EAGAIN.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+    Duration::from_millis(16),
+    Duration::from_millis(64),
+    Duration::from_millis(256),
+];
+
+/// What the steps of a run do: calls into a backend, and what follows from their answers. Nothing here waits but
+/// [`Work::call`], so that whoever drives a [`Worker`] decides when a call begins and when it returns.
 pub(crate) trait Work: Send + Sync + 'static {
-    /// Does one step and must not panic; `seq` is its place in the order of hand-outs.
-    fn step(&self, what: StepWhat, seq: u64, control: &Control) -> Outcome;
+    /// A call to be made.
+    type Call: Send;
+    /// What it gives.
+    type Got: Send;
+
+    /// A step's first call; `None` where there is nothing to do.
+    fn begin(&self, what: StepWhat) -> Option<Self::Call>;
+
+    /// Makes the call and must not panic.
+    fn call(&self, call: &mut Self::Call) -> Result<Self::Got, StepError>;
+
+    /// What follows; `seq` is the step's place in the order of hand-outs.
+    fn returned(
+        &self,
+        what: StepWhat,
+        seq: u64,
+        call: Self::Call,
+        answer: Result<Self::Got, StepError>,
+        control: &Control,
+    ) -> Then<Self::Call>;
 }
 
-/// What a step may ask of its run, and what others may tell the run.
+/// What follows from a call's answer.
+pub(crate) enum Then<C> {
+    Call(C),
+    End(Outcome),
+}
+
+/// What may be asked of a run, and what others may tell it.
 pub(crate) struct Control {
     pub(crate) dispatch: Dispatch,
+    pub(crate) crew: Crew,
     /// Where workers wait for a step.
-    parker: Parker,
+    pub(crate) parker: Parker,
     /// Where workers wait between the attempts at one: a wake-up for a step must not be spent on them.
-    pauses: Parker,
+    pub(crate) pauses: Parker,
+    start: Instant,
     deadline: Option<Instant>,
 }
 
 impl Control {
-    pub(crate) fn new(dispatch: Dispatch, deadline: Option<Instant>) -> Control {
-        Control { dispatch, parker: Parker::default(), pauses: Parker::default(), deadline }
+    pub(crate) fn new(dispatch: Dispatch, crew: Crew, deadline: Option<Instant>) -> Control {
+        let start = crew.now();
+        Control { dispatch, crew, parker: Parker::default(), pauses: Parker::default(), start, deadline }
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    /// The time since the start.
+    pub(crate) fn tick(&self) -> Tick {
+        Tick(u64::try_from(self.crew.now().saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Nothing starts after this.
@@ -46,25 +88,10 @@ impl Control {
 
     /// True when nothing more shall begin; a deadline that has passed is noticed here.
     pub(crate) fn is_stopped(&self) -> bool {
-        if self.deadline.is_some_and(|deadline| clock::now() >= deadline) {
+        if self.deadline.is_some_and(|deadline| self.crew.now() >= deadline) {
             self.stop(Stop::Deadline);
         }
         self.dispatch.stopped().is_some()
-    }
-
-    /// Waits until then: how a step spaces its retries. False as soon as the run is stopped.
-    pub(crate) fn pause(&self, until: Instant) -> bool {
-        loop {
-            // Read before the question, so that a stop between the two is seen.
-            let epoch = self.pauses.epoch();
-            if self.is_stopped() {
-                return false;
-            }
-            if clock::now() >= until {
-                return true;
-            }
-            self.pauses.park(epoch, Some(self.deadline.map_or(until, |deadline| deadline.min(until))));
-        }
     }
 }
 
@@ -87,7 +114,7 @@ impl Patience {
     }
 
     /// Waits until `is_done`, which changes before [`Patience::look`]; false where the patience ended first.
-    fn wait(&self, is_done: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait(&self, is_done: impl Fn() -> bool) -> bool {
         let mut is_over = lock(&self.is_over);
         loop {
             if is_done() {
@@ -139,70 +166,36 @@ pub(crate) struct Ended {
     pub(crate) stuck: Vec<InFlight>,
 }
 
-/// Runs to the end on at most `threads_max` threads.
+/// Runs to the end, by at most as many workers as the crew has.
 ///
-/// Without `patience` the caller's thread is one of them, and waits for all others. With it the caller only waits, and no
-/// longer than the patience: a worker inside a call then is left behind, with all that its call needs.
-pub(crate) fn run<W: Work>(
-    control: &Arc<Control>,
-    work: &Arc<W>,
-    clock: Clock,
-    threads_max: u32,
-    patience: Option<&Arc<Patience>>,
-) -> Ended {
-    let threads = control.dispatch.workers_max().min(threads_max).max(1);
-    let logs: Arc<Vec<Log>> = Arc::new((0..threads).map(|_| Log::default()).collect());
-    let worker = |id: u32| {
-        let (control, work, logs, patience) = (Arc::clone(control), Arc::clone(work), Arc::clone(&logs), patience.cloned());
-        move || {
-            let _ending = Ending { log: &logs[id as usize], patience: patience.as_deref() };
-            worker(WorkerId(id), &control, work.as_ref(), clock, &logs[id as usize]);
+/// Without `patience` the caller is one of them, and waits for all others. With it the caller only waits, and no longer than
+/// the patience: a worker inside a call then is left behind, with all that its call needs.
+pub(crate) fn run<W: Work>(control: &Arc<Control>, work: &Arc<W>, patience: Option<&Arc<Patience>>) -> Ended {
+    let crew = &control.crew;
+    let threads = control.dispatch.workers_max().min(crew.threads_max).max(1);
+    let logs: Arc<[Log]> = (0..threads).map(|_| Log::default()).collect();
+    let worker = |id| Worker::new(WorkerId(id), control, work, &logs, patience);
+    // With patience, worker 0 has a thread of its own too.
+    let first = u32::from(patience.is_none());
+    // A thread that cannot be had is not missed: those started, and at least this one, do all of the work.
+    let hired: Vec<Hired> =
+        (first..threads).map_while(|id| crew.hire(format!("pinrail-{}", id + 1 - first), worker(id)).ok()).collect();
+    let threads = hired.iter().fold(first, |threads, _| threads + 1).max(1);
+    let is_left = match patience {
+        Some(patience) if !hired.is_empty() => {
+            let all_ended = || logs[..hired.len()].iter().all(|log| logged(log).has_ended);
+            !crew.wait(patience, all_ended)
+        }
+        // Where not one thread can be had, this one is kept by a call that never returns, whatever the patience.
+        _ => {
+            crew.work(worker(0));
+            false
         }
     };
-    if let Some(patience) = patience {
-        let spawned = |id: u32| thread::Builder::new().name(format!("pinrail-{}", id + 1)).spawn(worker(id)).ok();
-        let workers: Vec<JoinHandle<()>> = (0..threads).map_while(spawned).collect();
-        let threads = workers.iter().fold(0, |threads, _| threads + 1);
-        if threads > 0 {
-            let all_ended = || logs[..workers.len()].iter().all(|log| logged(log).has_ended);
-            if patience.wait(all_ended) {
-                join(workers);
-            }
-            return Ended::of(&logs, threads);
-        }
-        // Not one thread can be had: this one does all of the work, and is kept by a call that never returns.
+    if !is_left {
+        hired.into_iter().for_each(Hired::join);
     }
-    // A thread that cannot be had is not missed: those started, and at least this one, do all of the work.
-    let others: Vec<JoinHandle<()>> =
-        (1..threads).map_while(|id| thread::Builder::new().name(format!("pinrail-{id}")).spawn(worker(id)).ok()).collect();
-    let threads = others.iter().fold(1, |threads, _| threads + 1);
-    worker(0)();
-    join(others);
     Ended::of(&logs, threads)
-}
-
-fn join(workers: Vec<JoinHandle<()>>) {
-    for worker in workers {
-        if let Err(panic) = worker.join() {
-            // Calls of others are caught where they are made: this is a defect of the engine, and hiding it would lose steps.
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
-
-/// Says that a worker has ended, also by a panic.
-struct Ending<'l> {
-    log: &'l Log,
-    patience: Option<&'l Patience>,
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        logged(self.log).has_ended = true;
-        if let Some(patience) = self.patience {
-            patience.look();
-        }
-    }
 }
 
 impl Ended {
@@ -219,40 +212,271 @@ impl Ended {
     }
 }
 
-pub(crate) fn worker<W: Work>(id: WorkerId, control: &Control, work: &W, clock: Clock, log: &Log) {
-    let mut done = None;
-    loop {
-        // Read before the take, so that a wake-up between the two is seen.
-        let epoch = control.parker.epoch();
-        if control.deadline.is_some() {
-            control.is_stopped();
-        }
-        let (wake, take) = control.dispatch.done_and_take(id, done.take());
-        control.parker.deliver(wake);
-        match take {
-            Take::Finished => return,
-            Take::Wait => control.parker.park(epoch, control.deadline),
-            Take::Start(start) => {
-                if start.wake {
-                    control.parker.deliver(Wake::One);
-                }
-                let (what, started) = (control.dispatch.steps().what(start.step), clock.tick());
-                logged(log).now = Some(InFlight { seq: start.seq, what, since: started });
-                let outcome = work.step(what, start.seq, control);
-                let now = clock.tick();
-                let mut log = logged(log);
-                log.now = None;
-                log.record.push(Handout {
-                    seq: start.seq,
-                    step: start.step,
-                    worker: id,
-                    start: started,
-                    end: now,
-                    ok: outcome == Outcome::Done,
-                });
-                drop(log);
-                done = Some((start.step, outcome, Seen { now, started, in_flight: start.in_flight }));
+/// Takes step after step. It never blocks but in [`Worker::call`]: it says what it would wait for, and who drives it waits.
+pub(crate) struct Worker<W: Work> {
+    id: WorkerId,
+    control: Arc<Control>,
+    work: Arc<W>,
+    logs: Arc<[Log]>,
+    patience: Option<Arc<Patience>>,
+    at: At<W>,
+}
+
+/// What a worker wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// [`Worker::call`].
+    Call,
+    /// To sleep in [`Control::parker`] until its epoch is another, or until then.
+    Park(Epoch, Option<Instant>),
+    /// To sleep in [`Control::pauses`] until its epoch is another, or until then.
+    Pause(Epoch, Instant),
+    /// Nothing.
+    End,
+}
+
+enum At<W: Work> {
+    /// Between steps, with what is to be reported of the last one.
+    Idle(Option<(StepId, Outcome, Seen)>),
+    Doing(Doing<W>),
+    /// Before another attempt, until then.
+    Pausing(Doing<W>, Instant),
+    Ended,
+}
+
+/// A step that a worker has in hand.
+struct Doing<W: Work> {
+    step: StepId,
+    what: StepWhat,
+    seq: u64,
+    in_flight: u32,
+    started: Tick,
+    call: W::Call,
+    answer: Option<Result<W::Got, StepError>>,
+    /// At this call.
+    attempts: usize,
+}
+
+impl<W: Work> Worker<W> {
+    pub(crate) fn new(
+        id: WorkerId,
+        control: &Arc<Control>,
+        work: &Arc<W>,
+        logs: &Arc<[Log]>,
+        patience: Option<&Arc<Patience>>,
+    ) -> Worker<W> {
+        let (control, work, logs) = (Arc::clone(control), Arc::clone(work), Arc::clone(logs));
+        Worker { id, control, work, logs, patience: patience.cloned(), at: At::Idle(None) }
+    }
+
+    /// Works to the end, on this thread.
+    pub(crate) fn work(mut self) {
+        loop {
+            match self.next() {
+                Next::Call => self.call(),
+                Next::Park(epoch, until) => self.control.parker.park(epoch, until),
+                Next::Pause(epoch, until) => self.control.pauses.park(epoch, Some(until)),
+                Next::End => return,
             }
         }
+    }
+
+    /// Goes on as far as it can without waiting.
+    pub(crate) fn next(&mut self) -> Next {
+        match std::mem::replace(&mut self.at, At::Ended) {
+            At::Idle(done) => self.take(done),
+            At::Doing(doing) => self.returned(doing),
+            At::Pausing(doing, until) => self.pause(doing, until),
+            At::Ended => Next::End,
+        }
+    }
+
+    /// Makes the call that [`Next::Call`] asked for.
+    pub(crate) fn call(&mut self) {
+        if let At::Doing(doing) = &mut self.at {
+            doing.answer = Some(self.work.call(&mut doing.call));
+        }
+    }
+
+    fn take(&mut self, mut done: Option<(StepId, Outcome, Seen)>) -> Next {
+        let control = &self.control;
+        loop {
+            // Read before the take, so that a wake-up between the two is seen.
+            let epoch = control.parker.epoch();
+            if control.deadline.is_some() {
+                control.is_stopped();
+            }
+            let (wake, take) = control.dispatch.done_and_take(self.id, done.take());
+            control.parker.deliver(wake);
+            let start = match take {
+                Take::Finished => return Next::End,
+                Take::Wait => {
+                    self.at = At::Idle(None);
+                    return Next::Park(epoch, control.deadline);
+                }
+                Take::Start(start) => start,
+            };
+            if start.wake {
+                control.parker.deliver(Wake::One);
+            }
+            let (what, started) = (control.dispatch.steps().what(start.step), control.tick());
+            logged(self.log()).now = Some(InFlight { seq: start.seq, what, since: started });
+            let (step, seq, in_flight) = (start.step, start.seq, start.in_flight);
+            match self.work.begin(what) {
+                Some(call) => {
+                    self.at = At::Doing(Doing { step, what, seq, in_flight, started, call, answer: None, attempts: 0 });
+                    return Next::Call;
+                }
+                None => done = Some(self.ended(step, seq, in_flight, started, Outcome::Done)),
+            }
+        }
+    }
+
+    fn returned(&mut self, mut doing: Doing<W>) -> Next {
+        doing.attempts += 1;
+        let pause = PAUSES.get(doing.attempts - 1);
+        match (&doing.answer, pause) {
+            (Some(Err(error)), Some(&pause)) if error.may_pass() => {
+                let until = self.control.crew.now() + pause;
+                self.pause(doing, until)
+            }
+            _ => self.follow(doing),
+        }
+    }
+
+    fn pause(&mut self, mut doing: Doing<W>, until: Instant) -> Next {
+        let control = &self.control;
+        // Read before the question, so that a stop between the two is seen.
+        let epoch = control.pauses.epoch();
+        if control.is_stopped() {
+            // Nothing starts after a stop, also no further attempt.
+            return self.follow(doing);
+        }
+        if control.crew.now() >= until {
+            doing.answer = None;
+            self.at = At::Doing(doing);
+            return Next::Call;
+        }
+        let wake = control.deadline.map_or(until, |deadline| deadline.min(until));
+        self.at = At::Pausing(doing, until);
+        Next::Pause(epoch, wake)
+    }
+
+    fn follow(&mut self, doing: Doing<W>) -> Next {
+        let Doing { step, what, seq, in_flight, started, call, answer, .. } = doing;
+        let answer = answer.expect("whoever drives this makes the calls it asks for");
+        match self.work.returned(what, seq, call, answer, &self.control) {
+            Then::Call(call) => {
+                self.at = At::Doing(Doing { step, what, seq, in_flight, started, call, answer: None, attempts: 0 });
+                Next::Call
+            }
+            Then::End(outcome) => {
+                let done = self.ended(step, seq, in_flight, started, outcome);
+                self.take(Some(done))
+            }
+        }
+    }
+
+    fn ended(&self, step: StepId, seq: u64, in_flight: u32, started: Tick, outcome: Outcome) -> (StepId, Outcome, Seen) {
+        let now = self.control.tick();
+        let mut log = logged(self.log());
+        log.now = None;
+        log.record.push(Handout { seq, step, worker: self.id, start: started, end: now, ok: outcome == Outcome::Done });
+        (step, outcome, Seen { now, started, in_flight })
+    }
+
+    fn log(&self) -> &Log {
+        &self.logs[self.id.0 as usize]
+    }
+}
+
+/// Says that a worker has ended, also by a panic.
+impl<W: Work> Drop for Worker<W> {
+    fn drop(&mut self) {
+        logged(self.log()).has_ended = true;
+        if let Some(patience) = &self.patience {
+            patience.look();
+        }
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl<W: Work> crate::testing::stage::Drive for Worker<W> {
+    fn next(&mut self) -> Next {
+        Worker::next(self)
+    }
+
+    fn call(&mut self) {
+        Worker::call(self);
+    }
+
+    fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    fn holds(&self) -> Option<(u64, StepId, StepWhat)> {
+        match &self.at {
+            At::Doing(doing) | At::Pausing(doing, _) => Some((doing.seq, doing.step, doing.what)),
+            At::Idle(_) | At::Ended => None,
+        }
+    }
+
+    fn done_since(&self, seq: Option<u64>) -> Vec<Handout> {
+        logged(self.log()).record.iter().filter(|handout| Some(handout.seq) > seq).copied().collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use pinrail_core::{Cause, ChunkId, Group, Kind, Limits, RailId, RegisterError, Steps};
+    use pinrail_policy::Control as Limiting;
+
+    use super::*;
+
+    /// Asks to be called again, for ever.
+    #[derive(Default)]
+    struct Again(AtomicUsize);
+
+    impl Work for Again {
+        type Call = ();
+        type Got = ();
+        fn begin(&self, _: StepWhat) -> Option<()> {
+            Some(())
+        }
+        fn call(&self, (): &mut ()) -> Result<(), StepError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Err(RegisterError::new("again", Some(11), Cause::Again).into())
+        }
+        fn returned(&self, _: StepWhat, _: u64, (): (), answer: Result<(), StepError>, _: &Control) -> Then<()> {
+            assert!(answer.is_err_and(|error| error.may_pass()), "the last answer is kept");
+            Then::End(Outcome::Failed)
+        }
+    }
+
+    fn attempts(deadline: Option<Duration>) -> usize {
+        let sets: Arc<[Box<[RailId]>]> = Arc::new([Box::new([RailId(0)])]);
+        let mut steps = Steps::new(Kind::Register, false, vec![NonZeroU32::MIN], sets).expect("one rail");
+        steps.push(Group { chunk: ChunkId(0), set: 0, prepares: 0, bytes: 1 }).expect("one step");
+        let dispatch = Dispatch::new(steps, Limits::NONE, Limiting::Fixed(Limits::NONE));
+        let crew = Crew::default().of(1);
+        let deadline = deadline.map(|after| crew.now() + after);
+        let (control, work) = (Arc::new(Control::new(dispatch, crew, deadline)), Arc::new(Again::default()));
+        let ended = run(&control, &work, None);
+        assert_eq!((ended.record.len(), ended.threads), (1, 1));
+        work.0.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        assert_eq!(attempts(None), PAUSES.len() + 1);
+    }
+
+    #[test]
+    fn no_attempt_is_made_after_a_stop() {
+        // The deadline passes in one of the first pauses, at the latest in that of 16 ms.
+        assert!((1..=PAUSES.len() - 2).contains(&attempts(Some(Duration::from_millis(8)))));
     }
 }

@@ -58,7 +58,11 @@ impl Mrs {
     /// The tasks whose MR is live, in the caller's order.
     pub(crate) fn live(&self, plan: &Plan) -> Vec<(ChunkId, RailId)> {
         let tasks = plan.chunk_ids().flat_map(|chunk| plan.rails_of(chunk).iter().map(move |&rail| (chunk, rail)));
-        tasks.zip(&self.places).filter(|(_, place)| place.is_some()).map(|(task, _)| task).collect()
+        let mut live: Vec<_> = tasks.zip(&self.places).filter(|(_, place)| place.is_some()).map(|(task, _)| task).collect();
+        if planted!(ResultOrder) {
+            live.reverse();
+        }
+        live
     }
 }
 

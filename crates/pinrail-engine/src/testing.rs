@@ -2,6 +2,12 @@
 //!
 //! [`registry`] takes any bytes as a list of operations, so that property tests and fuzzing share it.
 
+mod bank;
+mod policies;
+mod rng;
+pub mod seeds;
+pub(crate) mod stage;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,6 +8,7 @@ mod pairs;
 mod policies;
 mod real;
 mod reports;
+mod seeds;
 mod soak;
 
 use std::collections::BTreeSet;
