@@ -60,8 +60,11 @@ impl Measurement for CpuTime {
 }
 
 /// A registrar whose keys are random numbers, as those of NICs are to whoever looks them up.
-struct Random(Vec<Rail>);
+struct Random(Vec<Rail>, KeyBytes);
 struct Token;
+
+/// Bytes of a local key and of a remote key: 4 in verbs, up to 8 in libfabric.
+type KeyBytes = u32;
 
 impl Registrar for Random {
     fn identity(&self) -> Identity {
@@ -71,7 +74,7 @@ impl Registrar for Random {
         &self.0
     }
     fn register(&self, rail: RailId, chunk: &Chunk<'_>) -> Result<Mr, RegisterError> {
-        Ok(Mr::new(rail, keys(chunk.extent().start(), rail), Token, chunk))
+        Ok(Mr::new(rail, keys(chunk.extent().start(), rail, self.1), Token, chunk))
     }
     fn deregister(&self, mr: &mut Mr) -> Result<(), DeregisterError> {
         mr.retire::<Token>();
@@ -85,9 +88,9 @@ impl Prepare for Random {
     }
 }
 
-fn keys(start: u64, rail: RailId) -> Keys {
-    let local = mix(start ^ u64::from(rail.0));
-    Keys { local, remote: mix(local).to_le_bytes()[..].into() }
+fn keys(start: u64, rail: RailId, bytes: KeyBytes) -> Keys {
+    let local = mix(start ^ u64::from(rail.0)) >> (64 - 8 * bytes);
+    Keys { local, remote: mix(local).to_le_bytes()[..bytes as usize].into() }
 }
 
 fn mix(seed: u64) -> u64 {
@@ -121,8 +124,8 @@ fn plan(machine: &Machine, extents: &[Extent]) -> Plan {
     Plan::new(extents.iter().map(buffer).collect(), machine, &policy()).expect("no limits")
 }
 
-fn registry(machine: &Machine) -> Registry {
-    let backend = Arc::new(Random(machine.rails.clone()));
+fn registry(machine: &Machine, bytes: KeyBytes) -> Registry {
+    let backend = Arc::new(Random(machine.rails.clone(), bytes));
     Registry::new(Engine::new(backend.clone(), backend)).expect("four rails")
 }
 
@@ -130,26 +133,46 @@ fn register(registry: &Registry, plan: Plan) -> Held {
     registry.register(plan, Overlap::Refuse, &Options { threads_max: 1, ..Options::default() }).expect("nothing fails")
 }
 
-/// A region as others keep it: its own keys for one NIC, shared by whoever uses it.
+/// A region as engines with several NICs keep it: the keys of all in a vector.
 struct Region {
     end: u64,
-    keys: Keys,
+    keys: Vec<Keys>,
 }
 
-/// As public engines do: a registry for each NIC, found by its name, behind a lock, of regions by first address.
+/// What others use: one map behind a lock, a region for each first address.
+struct Map(RwLock<BTreeMap<u64, Region>>);
+
+/// What others use too: a map for each NIC, found by its name, of regions that whoever uses them shares.
 struct MapForEachRail {
     names: Vec<String>,
     rails: HashMap<String, RwLock<BTreeMap<u64, Arc<Region>>>>,
 }
 
-/// The best that can be made of a map: one for all NICs, keys inside.
-struct OneMap(RwLock<BTreeMap<u64, (u64, [Keys; RAILS as usize])>>);
+/// The best that can be made of a map, where the number of NICs is known when it is compiled: their keys inside.
+struct MapKeysInside(RwLock<BTreeMap<u64, (u64, [Keys; RAILS as usize])>>);
+
+impl Map {
+    fn new(extents: &[Extent], bytes: KeyBytes) -> Map {
+        let region = |extent: &Extent| {
+            let keys = (0..RAILS).map(|rail| keys(extent.start(), RailId(rail), bytes)).collect();
+            (extent.start(), Region { end: extent.end(), keys })
+        };
+        Map(RwLock::new(shuffled(extents).iter().map(region).collect()))
+    }
+
+    fn find<R>(&self, address: u64, rail: usize, with: impl FnOnce(&Keys, u64) -> R) -> Option<R> {
+        let map = self.0.read().ok()?;
+        let (start, region) = map.range(..=address).next_back()?;
+        (address < region.end).then(|| with(&region.keys[rail], address - start))
+    }
+}
 
 impl MapForEachRail {
-    fn new(extents: &[Extent]) -> MapForEachRail {
+    fn new(extents: &[Extent], bytes: KeyBytes) -> MapForEachRail {
         let names: Vec<String> = (0..RAILS).map(|rail| format!("rdmap{}s0", 79 + rail)).collect();
         let map = |rail| {
-            let region = |extent: &Extent| Arc::new(Region { end: extent.end(), keys: keys(extent.start(), RailId(rail)) });
+            let keys = |extent: &Extent| vec![keys(extent.start(), RailId(rail), bytes)];
+            let region = |extent: &Extent| Arc::new(Region { end: extent.end(), keys: keys(extent) });
             RwLock::new(shuffled(extents).iter().map(|extent| (extent.start(), region(extent))).collect())
         };
         let rails = names.iter().cloned().zip(0..).map(|(name, rail)| (name, map(rail))).collect();
@@ -163,10 +186,10 @@ impl MapForEachRail {
     }
 }
 
-impl OneMap {
-    fn new(extents: &[Extent]) -> OneMap {
-        let all = |extent: &Extent| (extent.end(), std::array::from_fn(|rail| keys(extent.start(), RailId(rail as u16))));
-        OneMap(RwLock::new(shuffled(extents).iter().map(|extent| (extent.start(), all(extent))).collect()))
+impl MapKeysInside {
+    fn new(extents: &[Extent], bytes: KeyBytes) -> MapKeysInside {
+        let all = |extent: &Extent| (extent.end(), std::array::from_fn(|rail| keys(extent.start(), RailId(rail as u16), bytes)));
+        MapKeysInside(RwLock::new(shuffled(extents).iter().map(|extent| (extent.start(), all(extent))).collect()))
     }
 
     fn find<R>(&self, address: u64, rail: usize, with: impl FnOnce(&Keys, u64) -> R) -> Option<R> {
@@ -195,40 +218,48 @@ fn look_ups(criterion: &mut Criterion<CpuTime>) {
     let machine = Machine::of_rails(RAILS);
     let extents = extents(BASE, CHUNKS);
     let span = extents[extents.len() - 1].end() - BASE;
-    let registry = registry(&machine);
-    // Published as batches are, not in one piece.
-    let held: Vec<Held> =
-        shuffled(&extents).chunks(BATCH as usize).map(|batch| register(&registry, plan(&machine, batch))).collect();
-    let mut reader = registry.reader();
-    let (others, one_map) = (MapForEachRail::new(&extents), OneMap::new(&extents));
-    let mut group = criterion.benchmark_group("look up among 100000 chunks x 4 rails");
-    group.throughput(Throughput::Elements(100_000)).sample_size(20).measurement_time(Duration::from_secs(4));
-    // Twice round, so that a machine that others use too is seen to be.
-    for round in ["", " again"] {
-        group.bench_function(format!("RwLock<BTreeMap> for each rail, by name{round}"), |bencher| {
-            let find = |address, rail: u16| {
-                let (region, at) = others.find(address, rail.into()).expect("chunks lie end to end");
-                region.keys.local ^ at
-            };
-            bencher.iter(|| chase(black_box(1), 100_000, span, find));
-        });
-        group.bench_function(format!("one RwLock<BTreeMap>, keys inside{round}"), |bencher| {
-            let find = |address, rail: u16| one_map.find(address, rail.into(), |keys, at| keys.local ^ at).expect("end to end");
-            bencher.iter(|| chase(black_box(1), 100_000, span, find));
-        });
-        group.bench_function(format!("registry{round}"), |bencher| {
-            bencher.iter(|| {
-                chase(black_box(1), 100_000, span, |address, rail| {
-                    let one = Extent::new(address, 1).expect("far from the end");
-                    let pieces = reader.range(one, RailId(rail)).expect("chunks lie end to end");
-                    pieces[0].local_key ^ pieces[0].at
-                })
+    for bytes in [4, 8] {
+        let registry = registry(&machine, bytes);
+        // Published as batches are, not in one piece.
+        let held: Vec<Held> =
+            shuffled(&extents).chunks(BATCH as usize).map(|batch| register(&registry, plan(&machine, batch))).collect();
+        let mut reader = registry.reader();
+        let map = Map::new(&extents, bytes);
+        let (for_each, inside) = (MapForEachRail::new(&extents, bytes), MapKeysInside::new(&extents, bytes));
+        let mut group = criterion.benchmark_group(format!("look up among 100000 chunks x 4 rails, keys of {bytes} bytes"));
+        group.throughput(Throughput::Elements(100_000)).sample_size(20).measurement_time(Duration::from_secs(4));
+        // Twice round, so that a machine that others use too is seen to be.
+        for round in ["", " again"] {
+            group.bench_function(format!("RwLock<BTreeMap>{round}"), |bencher| {
+                let find = |address, rail: u16| map.find(address, rail.into(), |keys, at| keys.local ^ at).expect("end to end");
+                bencher.iter(|| chase(black_box(1), 100_000, span, find));
             });
-        });
+            group.bench_function(format!("RwLock<BTreeMap> for each rail, by name{round}"), |bencher| {
+                let find = |address, rail: u16| {
+                    let (region, at) = for_each.find(address, rail.into()).expect("chunks lie end to end");
+                    region.keys[0].local ^ at
+                };
+                bencher.iter(|| chase(black_box(1), 100_000, span, find));
+            });
+            group.bench_function(format!("RwLock<BTreeMap>, keys inside{round}"), |bencher| {
+                let find =
+                    |address, rail: u16| inside.find(address, rail.into(), |keys, at| keys.local ^ at).expect("end to end");
+                bencher.iter(|| chase(black_box(1), 100_000, span, find));
+            });
+            group.bench_function(format!("registry{round}"), |bencher| {
+                bencher.iter(|| {
+                    chase(black_box(1), 100_000, span, |address, rail| {
+                        let one = Extent::new(address, 1).expect("far from the end");
+                        let pieces = reader.range(one, RailId(rail)).expect("chunks lie end to end");
+                        pieces[0].local_key ^ pieces[0].at
+                    })
+                });
+            });
+        }
+        group.finish();
+        percentiles(&registry, &machine, span);
+        drop(held);
     }
-    group.finish();
-    percentiles(&registry, &machine, span);
-    drop(held);
 }
 
 /// Percentiles of the time for 16 dependent look-ups, idle and while 182 chunks come and go 100 times a second.
@@ -284,7 +315,7 @@ fn publish(criterion: &mut Criterion<CpuTime>) {
     let mut group = criterion.benchmark_group("publish 182 chunks x 4 rails");
     group.throughput(Throughput::Elements(BATCH)).sample_size(20).measurement_time(Duration::from_secs(2));
     for live in [1_000, 10_000, 100_000] {
-        let registry = registry(&machine);
+        let registry = registry(&machine, 4);
         // Every other chunk is live, so that a batch's chunks lie between them.
         let all = extents(BASE, 2 * live);
         let every_other: Vec<Extent> = all.iter().copied().step_by(2).collect();
@@ -295,7 +326,7 @@ fn publish(criterion: &mut Criterion<CpuTime>) {
             ("anywhere", shuffled(&free).into_iter().take(BATCH as usize).collect()),
         ] {
             let plan = Arc::new(plan(&machine, &batch));
-            let engine = Engine::new(Arc::new(Random(machine.rails.clone())), Arc::new(Random(Vec::new())));
+            let engine = Engine::new(Arc::new(Random(machine.rails.clone(), 4)), Arc::new(Random(Vec::new(), 4)));
             let claimed = || -> (Claim, _) {
                 let Ok(Claimed::New(claim)) = registry.claim(Arc::clone(&plan), Overlap::Refuse) else { unreachable!("free") };
                 let registration = engine.register(Arc::clone(claim.plan()), &Options { threads_max: 1, ..Options::default() });
@@ -321,7 +352,7 @@ fn books(criterion: &mut Criterion<CpuTime>) {
     group.sample_size(10).measurement_time(Duration::from_secs(3));
     for count in [182, 1_820, 18_200, 100_000] {
         let plan = Arc::new(plan(&machine, &extents(BASE, count)));
-        let registry = registry(&machine);
+        let registry = registry(&machine, 4);
         let options = Options { threads_max: 1, ..Options::default() };
         group.throughput(Throughput::Elements(count));
         group.bench_function(format!("{count} buffers"), |bencher| {

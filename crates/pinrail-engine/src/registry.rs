@@ -45,13 +45,13 @@
 //!   [`Reader`] compares it with the one it used last (`arc-swap`'s cache): no lock, no fence, no write. A new version
 //!   copies the nodes on the paths to what changed, so that publishing a batch costs what the batch is long. A version
 //!   that no reader uses any more is dropped by the next writer, never by a look-up.
-//! - **Where the time goes is cache lines.** With 100,000 chunks on 4 rails nothing holds the keys but the last cache or
-//!   memory; each dependent miss costs several times what comparing does. So first addresses lie together, 64 a node and
-//!   found in two lines, and a chunk's end and all its keys are one short run of bytes. In prototypes built in one piece
-//!   a pointer to a record for each chunk took 1.4 times as long, leaves of 16 with their keys inside 1.3, `imbl`'s map 3.
-//!   Merged sorted runs were refused because each run is one more miss. Published batch by batch in random order, nodes
-//!   lie scattered: then a look-up is about twice as fast as in a locked map for each rail, and no faster than in one
-//!   locked map with the keys inside, whose readers wait for its writers (`benches/registry.rs`).
+//! - **Where the time goes is two waits for memory.** With 100,000 chunks on 4 rails nothing holds all keys but the last
+//!   cache or memory, and comparing is nothing beside a line and a page that are not at hand. So a branch keeps its
+//!   leaves' first addresses beside it, four bytes each, and compares 64 of them without a guess; then one short run of
+//!   bytes has a chunk's addresses and all its keys, each integer as wide as its leaf needs. That is about 51 bytes a
+//!   chunk with verbs' keys on 4 rails, 83 with keys of eight bytes. Refused: a pointer to a record for each chunk, leaves
+//!   of 16 with their keys inside, leaves in nodes of their own (1.25 times as long), `imbl`'s map (3 times), and merged
+//!   sorted runs, each of which is one more wait. `benches/registry.rs` has the figures.
 //! - **Look-ups hold nothing.** What a look-up returned is good until the range is released or invalidated. An operation
 //!   in flight keeps it registered by a clone of the [`Held`] (a reference more), not by a lock on the data path.
 //! - **Buffers are the same only if their `Memory` is**: clones of one value. Another `Memory` over the same addresses may
@@ -426,7 +426,7 @@ impl Claim {
         let row = |chunk| {
             let mrs = plan.rails_of(chunk).iter().filter_map(|&rail| Some((rail, registration.mr(chunk, rail)?.keys())));
             let keys: Vec<_> = mrs.collect();
-            Rows::one(plan.extent(chunk).end(), &keys)
+            Rows::one(plan.extent(chunk), &keys)
         };
         // By chunk, before the lock is taken. An error drops the registration, which deregisters it, and then the claim.
         let rows: Vec<Rows> = plan
@@ -442,7 +442,7 @@ impl Claim {
         for (chunk, layer) in seen {
             edits.resize_with(edits.len().max(layer + 1), Vec::new);
             let row = rows[chunk.index()].get(0).expect("one row was made for each chunk");
-            edits[layer].push(Edit::Put(plan.extent(chunk).start(), row));
+            edits[layer].push(Edit::Put(row));
         }
         let index = self.shared.newest.load().with(&edits);
         self.shared.publish(&mut writing, index);
@@ -474,6 +474,16 @@ impl Held {
     pub fn release(mut self) -> Result<u64, Quarantined> {
         let members = std::mem::take(&mut self.members);
         self.shared.release(&members)
+    }
+
+    /// What a peer must know to reach the buffers, but for those that were invalidated. It is good until they are released,
+    /// and whoever has it can reach them: it is for the peer alone.
+    ///
+    /// # Errors
+    /// [`DescriptorError`] where buffers overlap, or are more than a descriptor takes.
+    pub fn descriptor(&self) -> Result<Descriptor, DescriptorError> {
+        let writing = lock(&self.shared.writing);
+        descriptor::of(self.shared.engine.registrar().rails(), writing.books.current(&self.members))
     }
 
     /// How many buffers are held.

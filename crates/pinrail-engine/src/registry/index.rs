@@ -1,12 +1,12 @@
 //! What readers see: one version of everything that is registered.
 
 use std::fmt;
+use std::iter;
 use std::ops::Deref;
 
 use pinrail_core::{Extent, RailId};
 use smallvec::SmallVec;
 
-use super::rows::Row;
 use super::tree::{Edit, Tree};
 use crate::LookupError;
 
@@ -52,18 +52,16 @@ impl Index {
 
     /// The key that reaches furthest from `address` on.
     fn key_at(&self, address: u64, rail: RailId) -> Result<(Extent, u64, &[u8]), LookupError> {
-        let on_rail = |(extent, row): (Extent, Row<'_>)| row.keys(rail).is_some().then_some(extent);
-        let first = self.first.covering(address);
-        let mut best = first.filter(|&found| on_rail(found).is_some());
-        let mut covered = first.is_some();
-        for layer in &self.more {
-            let found = layer.covering(address);
-            covered |= found.is_some();
-            let further = |extent: Extent| best.is_none_or(|(best, _)| best.end() < extent.end());
-            best = found.filter(|&found| on_rail(found).is_some_and(further)).or(best);
+        let (mut best, mut is_covered) = (None, false);
+        for layer in iter::once(&self.first).chain(&self.more) {
+            let Some((extent, row)) = layer.covering(address) else { continue };
+            is_covered = true;
+            let is_further = best.is_none_or(|(best, _, _): (Extent, _, _)| best.end() < extent.end());
+            if let (Some((local, remote)), true) = (row.keys(rail), is_further) {
+                best = Some((extent, local, remote));
+            }
         }
-        let keys = best.and_then(|(extent, row)| row.keys(rail).map(|(local, remote)| (extent, local, remote)));
-        keys.ok_or(if covered { LookupError::NotOnRail { address, rail } } else { LookupError::NotRegistered { address } })
+        best.ok_or(if is_covered { LookupError::NotOnRail { address, rail } } else { LookupError::NotRegistered { address } })
     }
 
     /// The version with these changes, by layer.

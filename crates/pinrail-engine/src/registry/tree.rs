@@ -20,19 +20,33 @@ pub(super) struct Tree {
 }
 
 #[derive(Clone)]
+#[allow(clippy::large_enum_variant, reason = "leaves lie in their branch, so that a look-up turns one page less")]
 enum Node {
     Branch(Arc<Branch>),
-    Leaf(Arc<Leaf>),
+    Leaf(Leaf),
 }
 
 struct Branch {
     starts: Starts,
-    children: [Option<Node>; WIDTH],
+    children: Vec<Node>,
 }
 
+#[derive(Clone)]
 struct Leaf {
-    starts: Starts,
+    codes: Codes,
     rows: Rows,
+}
+
+/// First addresses in ascending order, in four bytes each, so that all of them lie in four cache lines that are read at
+/// once and are compared four at a time: how far from the first, without the low bits that do not fit. Addresses that are
+/// near each other may have one code.
+#[derive(Clone)]
+#[repr(align(64))]
+struct Codes {
+    /// Unused places hold what no address comes to.
+    all: [i32; WIDTH],
+    first: u64,
+    shift: u32,
 }
 
 /// First addresses in ascending order; unused places hold an address that no range begins at.
@@ -44,14 +58,15 @@ struct Starts {
 
 /// A change; all of one call come in ascending addresses.
 pub(super) enum Edit<'e> {
-    Put(u64, Row<'e>),
+    Put(Row<'e>),
     Remove(u64),
 }
 
 impl Edit<'_> {
     pub(super) fn start(&self) -> u64 {
         match *self {
-            Edit::Put(start, _) | Edit::Remove(start) => start,
+            Edit::Put(row) => row.start(),
+            Edit::Remove(start) => start,
         }
     }
 }
@@ -80,6 +95,31 @@ impl Starts {
     }
 }
 
+impl Codes {
+    /// What unused places hold. Signed, because that is what every x86-64 compares four at a time.
+    const NONE: i32 = i32::MAX;
+
+    fn new(starts: impl Iterator<Item = u64> + Clone) -> Codes {
+        let first = starts.clone().next().unwrap_or(0);
+        let span = starts.clone().last().unwrap_or(0) - first;
+        // No code reaches that of unused places.
+        let shift = (u64::BITS - span.leading_zeros()).saturating_sub(i32::BITS - 2);
+        let mut codes = Codes { all: [Codes::NONE; WIDTH], first, shift };
+        starts.enumerate().for_each(|(at, start)| codes.all[at] = codes.of(start));
+        codes
+    }
+
+    fn of(&self, address: u64) -> i32 {
+        i32::try_from(address.saturating_sub(self.first) >> self.shift).unwrap_or(Codes::NONE).min(Codes::NONE - 1)
+    }
+
+    /// How many begin at or before `address`, or at a later one of the same code.
+    fn rank(&self, address: u64) -> usize {
+        let code = self.of(address);
+        self.all.iter().fold(0, |count, &other| count + u32::from(other <= code)) as usize
+    }
+}
+
 impl Tree {
     /// The range that `address` lies in, and its keys.
     pub(super) fn covering(&self, address: u64) -> Option<(Extent, Row<'_>)> {
@@ -87,14 +127,21 @@ impl Tree {
         loop {
             match node {
                 Node::Branch(branch) => {
-                    node = branch.children.get(branch.starts.rank(address).wrapping_sub(1))?.as_ref()?;
+                    node = branch.children.get(branch.starts.rank(address).wrapping_sub(1))?;
                 }
                 Node::Leaf(leaf) => {
-                    let at = leaf.starts.rank(address).wrapping_sub(1);
-                    let row = leaf.rows.get(at)?;
-                    let (start, end) = (leaf.starts.get(at), row.end());
-                    let covers = address < end;
-                    return if covers { Some((Extent::new(start, end - start).ok()?, row)) } else { None };
+                    // Of those of the address's own code, the last that does not begin behind it.
+                    let mut rank = leaf.codes.rank(address);
+                    let (row, start) = loop {
+                        rank = rank.checked_sub(1)?;
+                        let row = leaf.rows.get(rank)?;
+                        let start = row.start();
+                        if start <= address {
+                            break (row, start);
+                        }
+                    };
+                    let extent = Extent::new(start, row.len()).ok()?;
+                    return (address < extent.end()).then_some((extent, row));
                 }
             }
         }
@@ -112,16 +159,16 @@ impl Tree {
         let mut root = nodes.pop();
         // A root with one child is a level for nothing.
         while let Some(Node::Branch(branch)) = &root {
-            let [Some(child), None, ..] = &branch.children else { break };
+            let [child] = branch.children.as_slice() else { break };
             root = Some(child.clone());
         }
         Tree { root }
     }
 }
 
-fn put<'e>(edit: &Edit<'e>) -> Option<(u64, Row<'e>)> {
+fn put<'e>(edit: &Edit<'e>) -> Option<Row<'e>> {
     match edit {
-        Edit::Put(start, row) => Some((*start, *row)),
+        Edit::Put(row) => Some(*row),
         Edit::Remove(_) => None,
     }
 }
@@ -130,13 +177,13 @@ impl Node {
     fn first(&self) -> u64 {
         match self {
             Node::Branch(branch) => branch.starts.first(),
-            Node::Leaf(leaf) => leaf.starts.first(),
+            Node::Leaf(leaf) => leaf.codes.first,
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Node::Branch(branch) => branch.children.iter().flatten().count(),
+            Node::Branch(branch) => branch.children.len(),
             Node::Leaf(leaf) => leaf.rows.len(),
         }
     }
@@ -156,26 +203,24 @@ impl Node {
         }
         match (self, next) {
             (Node::Leaf(a), Node::Leaf(b)) => leaves(a.rows().chain(b.rows()).collect()).pop(),
-            (Node::Branch(a), Node::Branch(b)) => {
-                branches(a.children.iter().chain(&b.children).flatten().cloned().collect()).pop()
-            }
+            (Node::Branch(a), Node::Branch(b)) => branches(a.children.iter().chain(&b.children).cloned().collect()).pop(),
             _ => None,
         }
     }
 }
 
 impl Leaf {
-    fn rows(&self) -> impl Iterator<Item = (u64, Row<'_>)> {
-        (0..self.rows.len()).filter_map(|at| Some((self.starts.get(at), self.rows.get(at)?)))
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        (0..self.rows.len()).filter_map(|at| self.rows.get(at))
     }
 
     fn with(&self, edits: &[Edit<'_>]) -> Vec<Node> {
         let mut rows = Vec::with_capacity(self.rows.len() + edits.len());
         let mut old = self.rows().peekable();
         for edit in edits {
-            rows.extend(std::iter::from_fn(|| old.next_if(|(start, _)| *start < edit.start())));
+            rows.extend(std::iter::from_fn(|| old.next_if(|row| row.start() < edit.start())));
             // What begins where a change is made is replaced or removed.
-            old.next_if(|(start, _)| *start == edit.start());
+            old.next_if(|row| row.start() == edit.start());
             rows.extend(put(edit));
         }
         rows.extend(old);
@@ -187,18 +232,23 @@ impl Branch {
     fn with(&self, mut edits: &[Edit<'_>]) -> Vec<Node> {
         let mut children: Vec<Node> = Vec::with_capacity(WIDTH + edits.len() / FILL);
         let mut touched = false;
-        for (at, child) in self.children.iter().flatten().enumerate() {
+        for (at, child) in self.children.iter().enumerate() {
             let end = if at + 1 < WIDTH { self.starts.get(at + 1) } else { u64::MAX };
             let (here, rest) = edits.split_at(edits.partition_point(|edit| edit.start() < end));
             edits = rest;
-            let replaced = if here.is_empty() { vec![child.clone()] } else { child.with(here) };
-            for node in replaced {
-                // A child that shrank joins its neighbour, so that removals do not leave a tree of crumbs.
-                let joins = touched || !here.is_empty();
-                match children.last().filter(|_| joins).and_then(|last| last.joined(&node)) {
-                    Some(joined) => *children.last_mut().expect("there is a last child") = joined,
+            // A child that shrank joins its neighbour, so that removals do not leave a tree of crumbs.
+            let joins = touched || !here.is_empty();
+            let mut push = |node: Node| match children.last_mut().filter(|_| joins) {
+                Some(last) => match last.joined(&node) {
+                    Some(joined) => *last = joined,
                     None => children.push(node),
-                }
+                },
+                None => children.push(node),
+            };
+            if here.is_empty() {
+                push(child.clone());
+            } else {
+                child.with(here).into_iter().for_each(push);
             }
             touched = !here.is_empty();
         }
@@ -206,20 +256,22 @@ impl Branch {
     }
 }
 
-fn leaves(rows: Vec<(u64, Row<'_>)>) -> Vec<Node> {
-    let leaf = |rows: &[(u64, Row<'_>)]| {
-        let starts = Starts::new(rows.iter().map(|(start, _)| *start));
-        Node::Leaf(Arc::new(Leaf { starts, rows: Rows::of(rows.iter().map(|(_, row)| *row)) }))
+fn leaves(rows: Vec<Row<'_>>) -> Vec<Node> {
+    let leaf = |rows: &[Row<'_>]| {
+        let codes = Codes::new(rows.iter().map(|row| row.start()));
+        Node::Leaf(Leaf { codes, rows: Rows::of(rows) })
     };
     evenly(rows.len()).map(|range| leaf(&rows[range])).collect()
 }
 
 fn branches(nodes: Vec<Node>) -> Vec<Node> {
-    let branch = |nodes: &[Node]| {
-        let starts = Starts::new(nodes.iter().map(Node::first));
-        Node::Branch(Arc::new(Branch { starts, children: std::array::from_fn(|at| nodes.get(at).cloned()) }))
+    let parts = evenly(nodes.len());
+    let mut nodes = nodes.into_iter();
+    let branch = |len| {
+        let children: Vec<Node> = nodes.by_ref().take(len).collect();
+        Node::Branch(Arc::new(Branch { starts: Starts::new(children.iter().map(Node::first)), children }))
     };
-    evenly(nodes.len()).map(|range| branch(&nodes[range])).collect()
+    parts.map(|part| part.len()).map(branch).collect()
 }
 
 /// `0..len` in one part if it fits into a node, else in parts of about [`FILL`].
@@ -241,20 +293,24 @@ mod tests {
     fn follow(batches: &[Vec<(u16, Option<u8>)>]) {
         let (mut tree, mut oracle) = (Tree::default(), BTreeMap::new());
         for batch in batches {
-            // Ranges lie in slots of 16 bytes, so that they never overlap.
+            // Ranges lie in slots of 16 bytes, so that they never overlap, and in five places that are far from each other,
+            // so that a leaf between two of them has one code for many.
+            let start = |slot: u16| (u64::from(slot % 5) << 60) + u64::from(slot / 5) * 16;
             let changes: BTreeMap<u64, Option<u64>> =
-                batch.iter().map(|&(slot, len)| (u64::from(slot) * 16, len.map(|len| 1 + u64::from(len % 16)))).collect();
+                batch.iter().map(|&(slot, len)| (start(slot), len.map(|len| 1 + u64::from(len % 16)))).collect();
             let keys: Vec<Keys> =
                 changes.iter().map(|(start, len)| Keys { local: start ^ len.unwrap_or(0), ..Keys::default() }).collect();
             let rows: Vec<Rows> = changes
                 .iter()
                 .zip(&keys)
-                .map(|((start, len), keys)| Rows::one(start + len.unwrap_or(1), &[(RailId(0), keys)]).unwrap())
+                .map(|((start, len), keys)| {
+                    Rows::one(Extent::new(*start, len.unwrap_or(1)).unwrap(), &[(RailId(0), keys)]).unwrap()
+                })
                 .collect();
             let edits: Vec<Edit<'_>> = changes
                 .iter()
                 .zip(&rows)
-                .map(|((&start, len), rows)| len.map_or(Edit::Remove(start), |_| Edit::Put(start, rows.get(0).unwrap())))
+                .map(|((&start, len), rows)| len.map_or(Edit::Remove(start), |_| Edit::Put(rows.get(0).unwrap())))
                 .collect();
             tree = tree.with(&edits);
             for (start, len) in changes {
@@ -281,7 +337,7 @@ mod tests {
     fn count(node: &Node) -> usize {
         match node {
             Node::Leaf(leaf) => leaf.rows.len(),
-            Node::Branch(branch) => branch.children.iter().flatten().map(count).sum(),
+            Node::Branch(branch) => branch.children.iter().map(count).sum(),
         }
     }
 
@@ -291,7 +347,7 @@ mod tests {
         match node {
             Node::Leaf(_) => 0,
             Node::Branch(branch) => {
-                let heights: Vec<usize> = branch.children.iter().flatten().map(height).collect();
+                let heights: Vec<usize> = branch.children.iter().map(height).collect();
                 assert!(heights.windows(2).all(|pair| pair[0] == pair[1]));
                 heights[0] + 1
             }
