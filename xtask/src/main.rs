@@ -19,6 +19,7 @@ mod bench;
 mod clock;
 mod command;
 mod deep;
+mod fidelity;
 mod install;
 mod steps;
 mod test;
@@ -39,6 +40,7 @@ usage: cargo xtask COMMAND
   bench [-- ARGS]      builds the release and compares every policy on real pinned pages; an option in ARGS goes to
                        `pinrail bench` and replaces the default of its name
   deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak fuzz=MINUTES mutants
+  fidelity             writes the simulator's table of published figures into docs/SIMULATION.md
   test [--no-install]  runs all that CI runs, after installing what is missing and saying what
   tidy                 checks the rules of the tree that no compiler knows
   vm [--rails N] [--no-install] [-- COMMAND]
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         ["bench"] => Workspace::load().and_then(|workspace| bench::run(&workspace, &[])),
         ["bench", "--", given @ ..] => Workspace::load().and_then(|workspace| bench::run(&workspace, given)),
         ["deep", named @ ..] => Workspace::load().and_then(|workspace| deep::run(&workspace, named)),
+        ["fidelity"] => Workspace::load().and_then(|workspace| fidelity::run(&workspace)),
         ["test"] => Workspace::load().and_then(|workspace| test::run(&workspace, true)),
         ["test", "--no-install"] => Workspace::load().and_then(|workspace| test::run(&workspace, false)),
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),

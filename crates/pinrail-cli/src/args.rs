@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{bench, plan, register, topo};
+use crate::{bench, plan, register, sim, topo};
 
 /// Registers memory with RDMA NICs: plans buffers x rails as one schedule, runs it, and says where the time went.
 #[derive(Debug, Parser)]
@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Register(register::Args),
     /// Compare policies, and what others do, on real registrations.
     Bench(bench::Args),
+    /// Run policies in virtual time on a machine that one does not have, and say how sure that is.
+    Sim(sim::Args),
     /// Show a machine's rails, GPUs and NUMA nodes and how near they are to each other.
     Topo(topo::Args),
 }

@@ -95,6 +95,17 @@ macro_rules! by_diagnosis {
 }
 
 by_diagnosis!(BatchError, BatchFileError, MachineFileError, MapError, PrepareError, Box<Failure>, pinrail_uring::OpenError);
+
+impl From<pinrail_sim::Error> for Error {
+    fn from(error: pinrail_sim::Error) -> Error {
+        match error {
+            pinrail_sim::Error::Plan(error) => error.into(),
+            pinrail_sim::Error::Policy(error) => error.into(),
+            error => error.diagnosis().into(),
+        }
+    }
+}
+
 #[cfg(feature = "libfabric")]
 by_diagnosis!(pinrail_libfabric::OpenError);
 #[cfg(feature = "topology")]

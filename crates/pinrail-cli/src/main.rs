@@ -32,6 +32,7 @@ mod plan;
 mod policy;
 mod progress;
 mod register;
+mod sim;
 mod topo;
 
 use std::process::ExitCode;
@@ -56,6 +57,7 @@ fn run(command: Command) -> Answer {
         Command::Plan(args) => Box::new(plan::run(&args)?),
         Command::Register(args) => Box::new(register::run(&args)?),
         Command::Bench(args) => bench::run(&args)?,
+        Command::Sim(args) => sim::run(&args)?,
         Command::Topo(args) => topo::run(&args)?,
     })
 }

@@ -7,6 +7,7 @@ mod bench;
 mod failure;
 mod plan;
 mod run;
+mod sim;
 mod table;
 #[cfg(feature = "topology")]
 mod topo;

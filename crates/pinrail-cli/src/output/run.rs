@@ -79,7 +79,7 @@ impl Document for Ran {
 }
 
 /// What an adaptive limit did.
-fn controller(report: &ControllerReport) -> Value {
+pub(super) fn controller(report: &ControllerReport) -> Value {
     let level = |&(Tick(ns), Limits { total, .. }, why): &(Tick, Limits, &'static str)| json!({"at_s": Duration::from_nanos(ns).as_secs_f64(), "total": total, "why": why});
     json!({ "levels": report.levels.iter().map(level).collect::<Vec<_>>() })
 }
