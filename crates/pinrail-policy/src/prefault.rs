@@ -93,5 +93,12 @@ mod tests {
     fn a_slice_is_never_smaller_than_a_page() {
         assert_eq!(Slices::default().count(3 << 30, 1 << 30), 3);
         assert_eq!(Slices::default().count(1, 4096), 1);
+        assert_eq!(Slices::of(0).count(3 * 4096, 4096), 3);
+    }
+
+    #[test]
+    fn slices_have_the_length_asked_for() {
+        assert_eq!(Slices::of(8192).count(5 * 4096, 4096), 3);
+        assert_eq!(Slices::of(8192).nth(&(0..5 * 4096), 4096, 2), 4 * 4096..5 * 4096);
     }
 }

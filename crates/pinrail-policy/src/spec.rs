@@ -209,8 +209,8 @@ impl std::fmt::Display for Term {
 
 fn count(text: &str, value: Option<&str>) -> Result<NonZeroU32, PolicyError> {
     let why = "needs a whole number from 1 to 4294967295, as in capped=8";
-    let digits = value.filter(|value| !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| PolicyError::Value { term: shown(text), why })
+    // A sign cannot come here: a plus ends the term, and what is read is unsigned.
+    value.and_then(|value| value.parse().ok()).ok_or_else(|| PolicyError::Value { term: shown(text), why })
 }
 
 fn coalescing(text: &str, value: Option<&str>) -> Result<Coalescing, PolicyError> {
@@ -283,6 +283,24 @@ mod tests {
     }
 
     #[test]
+    fn a_term_takes_the_place_of_what_was_set_before() {
+        let set = "rails=a+rails-in-series+descending+unbounded+no-prefault+no-coalesce+coverage=disjoint";
+        let back = "all-rails+rails-in-parallel+caller-order+capped=2+prefault+coalesce+coverage=full";
+        assert_eq!(base().with(set).unwrap().spec(), set);
+        assert_eq!(base().with(set).unwrap().with(back).unwrap().spec(), back);
+    }
+
+    #[test]
+    fn a_spec_has_a_greatest_length() {
+        let of_bytes = |bytes: usize| format!("rails={}", "a".repeat(bytes - "rails=".len()));
+        assert!(base().with(&of_bytes(65_536)).is_ok());
+        for bytes in [65_537, 65_538] {
+            let error = base().with(&of_bytes(bytes)).unwrap_err().to_string();
+            assert!(error.contains("at most 65536 bytes"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_resolved_spec_reads_back_to_itself() {
         for spec in [
             "",
@@ -339,6 +357,7 @@ mod tests {
         ] {
             let error = base().with(spec).unwrap_err().diagnosis();
             assert_eq!(error.kind.as_str(), "policy", "{spec}");
+            assert!(spec.split('+').any(|term| error.message.contains(&format!("{term:?}"))), "{spec}: {}", error.message);
             assert!(error.hint.unwrap().contains("ascending"), "{spec}");
         }
     }

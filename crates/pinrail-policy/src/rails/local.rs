@@ -242,6 +242,18 @@ mod tests {
         );
         let max = Local { share: Share::All, max: NonZeroU32::new(2) };
         assert_eq!(select(max, &machine, machine.gpus[1].pci).why, "nearest to GPU 0000:81:00.0: PIX; the first 2 of 3");
+        // What leaves nothing out needs no words.
+        let all = Local { share: Share::All, max: NonZeroU32::new(3) };
+        assert_eq!(select(all, &machine, machine.gpus[1].pci).why, "nearest to GPU 0000:81:00.0: PIX");
+        let alone = one_switch(&[("1:0.0", 1), ("2:0.0", 1)], 1);
+        assert_eq!(select(local, &alone, alone.gpus[0].pci).why, "nearest to GPU 0000:80:00.0: PIX");
+    }
+
+    #[test]
+    fn a_rail_without_an_address_comes_after_the_first_ports_of_those_with_one() {
+        let mut machine = one_switch(&[("1:0.1", 1), ("1:0.0", 1)], 1);
+        machine.rails.insert(0, Rail { pci: None, name: "soft".to_owned(), ..machine.rails[0].clone() });
+        assert_eq!(shares(&machine, Local::default()), [["1:0.0", "soft", "1:0.1"]]);
     }
 
     #[test]

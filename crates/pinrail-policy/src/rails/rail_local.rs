@@ -92,6 +92,17 @@ mod tests {
     }
 
     #[test]
+    fn rails_of_another_socket_are_taken_and_said_to_be_far() {
+        let mut machine = machine();
+        machine.rails.truncate(3);
+        for place in [Place::Gpu(machine.gpus[1].pci), Place::HostNode(NodeId(1))] {
+            let selection = RailLocal::default().select(&buffer(place), &machine).unwrap();
+            assert_eq!((selection.rails.len(), selection.path), (3, Some(PathClass::Sys)));
+            assert!(selection.fallback.unwrap().starts_with("no rail is on "));
+        }
+    }
+
+    #[test]
     fn where_nothing_is_local_all_rails_are_taken_and_the_reason_said() {
         let machine = machine();
         for (place, reason) in [
