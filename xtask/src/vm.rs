@@ -21,8 +21,8 @@ use crate::{Result, clock, command::Line};
 /// The guest's second part, in its shared folder.
 const GUEST: &str = include_str!("../vm/guest");
 
-/// Seconds after which a guest is stopped. The suites take a tenth of it on two idle cores.
-const GUEST_S_MAX: u32 = 300;
+/// Seconds after which a guest is stopped. The suites take a tenth of it on two idle cores, and half where ten other jobs run.
+const GUEST_S_MAX: u32 = 600;
 
 /// What the command was asked for.
 #[derive(Debug, PartialEq, Eq)]

@@ -71,7 +71,7 @@ fn every_check_ends_as_the_table_says() {
     let Some((_, _alone)) = devices() else { return };
     // One rail is as good as all: they are of one kind. On an emulated machine a connection takes a good part of a second.
     let (wait, patience) = (Duration::from_secs(100), Duration::from_secs(10));
-    let report = run(Provider { name: RXM, rails: 1, wait, patience }, Duration::from_secs(120));
+    let report = run(Provider { name: RXM, rails: 1, wait, patience }, Duration::from_secs(240));
     println!("{report}");
     let expected = Expected::column(EXPECTED, "libfabric:verbs;ofi_rxm").unwrap();
     report.against(&expected).unwrap_or_else(|unexpected| panic!("{unexpected}"));
