@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use pinrail_core::batch::{BUFFERS_MAX, BatchSpec};
-use pinrail_core::{ErrorKind, Machine};
+use pinrail_core::descriptor::{Descriptor, RAILS_MAX};
+use pinrail_core::{ErrorKind, Extent, Machine};
 use pinrail_policy::Policy;
 
 /// A policy spec: what is read prints, resolved, as a spec that reads back to itself; all else is a policy error with the
@@ -72,5 +73,34 @@ pub fn machine_toml(bytes: &[u8]) {
         assert_eq!(machine.check(), Ok(()));
         let written = machine.to_toml();
         assert_eq!(Machine::from_toml(&written).as_ref(), Ok(&machine), "{written}");
+    }
+}
+
+/// What a peer sent: what is read is written as a text that reads back the same; whatever has a key is found by rail and
+/// address, and nothing else is.
+///
+/// # Panics
+/// Where that is not so.
+pub fn descriptor_json(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(descriptor) = Descriptor::from_json(text) else { return };
+    let written = descriptor.to_json();
+    assert_eq!(Descriptor::from_json(&written).as_ref(), Ok(&descriptor), "{written}");
+    assert!(descriptor.rails().len() <= RAILS_MAX);
+    for (at, name) in descriptor.rails().iter().enumerate() {
+        let rail = descriptor.rail(name).expect("it is one of them");
+        let mut end = 0;
+        for range in descriptor.ranges() {
+            assert!(range.extent.start() >= end, "{:?} overlaps with the one before", range.extent);
+            for address in [range.extent.start(), range.extent.end() - 1] {
+                let one = Extent::new(address, 1).expect("inside of a range");
+                let found = rail.range(one).ok().map(|pieces| (pieces[0].key, pieces[0].at));
+                let wanted = range.keys[at].as_deref().map(|key| (key, range.at + (address - range.extent.start())));
+                assert_eq!(found, wanted, "{address:#x} on {name:?}");
+            }
+            let gap = Extent::new(end, range.extent.start() - end);
+            assert!(gap.is_err() || rail.range(gap.expect("it is one")).is_err(), "before {:?}", range.extent);
+            end = range.extent.end();
+        }
     }
 }

@@ -30,6 +30,11 @@ fn batch_json() {
 }
 
 #[test]
+fn descriptor_json() {
+    replay("descriptor_json");
+}
+
+#[test]
 fn machine_toml() {
     replay("machine_toml");
 }

@@ -18,6 +18,7 @@
 mod access;
 pub mod batch;
 mod buffer;
+pub mod descriptor;
 mod error;
 mod extent;
 mod id;

@@ -28,6 +28,7 @@ mod calls;
 mod clock;
 mod crew;
 mod deregister;
+mod descriptor;
 mod engine;
 mod failure;
 mod handle;

@@ -1,11 +1,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use pinrail_core::descriptor::{Descriptor, DescriptorError};
 use pinrail_core::{BufferId, ChunkId, Extent, ExtentError, Mr, RailId, Registrar};
 use pinrail_plan::Plan;
 
 use crate::crew::Crew;
 use crate::deregister::{self, InCallersOrder, StillRegistered};
+use crate::descriptor;
 use crate::report::Report;
 use crate::table::Mrs;
 
@@ -137,6 +139,16 @@ impl Registration {
             next = next.wrapping_add(1);
         }
         Ok(pieces)
+    }
+
+    /// What a peer must know to reach the buffers. It is good until they are deregistered, and whoever has it can reach
+    /// them: it is for the peer alone.
+    ///
+    /// # Errors
+    /// [`DescriptorError`] where buffers overlap, or are more than a descriptor takes.
+    pub fn descriptor(&self) -> Result<Descriptor, DescriptorError> {
+        let buffers = (0..).map(BufferId).take(self.plan().buffers().len());
+        descriptor::of(self.plan().rails(), buffers.map(|buffer| (self, buffer)))
     }
 
     /// Deregisters everything, in parallel under the policy's limits, and tries all of it whatever fails.

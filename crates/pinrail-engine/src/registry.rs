@@ -71,11 +71,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Cache};
+use pinrail_core::descriptor::{Descriptor, DescriptorError};
 use pinrail_core::{Buffer, Diagnosis, ErrorKind, Extent, RailId};
 use pinrail_plan::{Plan, PlanError, RailNeeds};
 
 use crate::sync::{Mutex, lock};
-use crate::{Engine, Failure, LookupError, Options, Registration, StepFailure};
+use crate::{Engine, Failure, LookupError, Options, Registration, StepFailure, descriptor};
 use books::{BatchId, Books, Member, Opened, Place};
 use index::Index;
 use rows::{RAILS_MAX, REMOTE_KEY_BYTES_MAX, Rows};

@@ -37,6 +37,9 @@ mod populate;
 mod residency;
 #[allow(unsafe_code, reason = "every other system call of the crate, behind safe functions")]
 mod sys;
+#[cfg(feature = "testing")]
+#[allow(unsafe_code, reason = "maps what no owned mapping is, and forks")]
+pub mod testing;
 
 pub use error::MapError;
 pub use hugetlb::HugePool;

@@ -118,6 +118,14 @@ impl Books {
         }
     }
 
+    /// Those of these that were not invalidated, with the registration that they are in.
+    pub(super) fn current(&self, members: &[Member]) -> impl Iterator<Item = (&Registration, BufferId)> {
+        members.iter().filter_map(|&(id, buffer)| {
+            let batch = self.batches.get(&id)?;
+            batch.buffers[buffer.index()].layer.and(batch.registration.as_ref()).map(|registration| (registration, buffer))
+        })
+    }
+
     /// One more reference on each of these.
     pub(super) fn reference(&mut self, members: &[Member]) {
         for &(batch, buffer) in members {

@@ -170,7 +170,7 @@ impl Registrar for Fake {
                 let id = books.next;
                 books.live.insert(id, task);
                 books.registered.push(task);
-                Ok(Mr::new(rail, Keys { local: id, ..Keys::default() }, Token(id), chunk))
+                Ok(Mr::new(rail, Keys { local: id, remote: id.to_be_bytes()[..].into() }, Token(id), chunk))
             }
         }
     }

@@ -373,6 +373,42 @@ fn closing_with_one_registration_says_so_and_works_after_it_is_gone() {
     assert!(matches!(closed, RegistryError::Claim(ClaimError::Closed)));
 }
 
+/// Row 93: what a peer is told is by the names of the rails, and of nothing but the buffers.
+#[test]
+fn a_peer_is_told_the_keys_of_the_buffers_by_rail_and_no_more() {
+    let mut machine = machine(3, 1);
+    machine.rails[0].limits.max_mr_size = Some(2 * PAGE);
+    let fake = Fake::new(&machine);
+    let (registry, memory) = (registry(&fake), memory(8));
+    let policy = Policy::new(std::num::NonZeroU32::MIN).with("no-prefault+rails=rail0,rail2").unwrap();
+    let buffers = vec![
+        Buffer::new("first", memory.clone(), 64..PAGE).unwrap(),
+        Buffer::new("next", memory.clone(), PAGE..5 * PAGE - 7).unwrap(),
+    ];
+    let held = registry.register(Plan::new(buffers, &machine, &policy).unwrap(), Overlap::Refuse, &Options::default()).unwrap();
+    let descriptor = held.descriptor().unwrap();
+    assert_eq!(descriptor.rails(), ["rail0", "rail1", "rail2"]);
+    let all = extent(16 * PAGE + 64, 5 * PAGE - 71);
+    let mut reader = registry.reader();
+    for (rail, name) in [(RailId(0), "rail0"), (RailId(2), "rail2")] {
+        let ours = reader.range(all, rail).unwrap();
+        let theirs = descriptor.rail(name).unwrap().range(all).unwrap();
+        assert_eq!(theirs.len(), descriptor.ranges().len(), "one range for each MR");
+        let ours: Vec<_> = ours.iter().map(|piece| (piece.remote_key, piece.extent, piece.at)).collect();
+        let theirs: Vec<_> = theirs.iter().map(|piece| (piece.key, piece.extent, piece.at)).collect();
+        assert_eq!(ours, theirs);
+    }
+    assert!(descriptor.rail("rail1").unwrap().range(all).is_err(), "the plan did not choose it");
+    for outside in [16 * PAGE + 63, all.end()] {
+        assert!(descriptor.rail("rail0").unwrap().range(extent(outside, 1)).is_err(), "{outside:#x} is nobody's");
+    }
+    assert_eq!(descriptor.matches(&machine.rails[..2]).unwrap_err().only_theirs, ["rail2"]);
+    registry.invalidate(extent(16 * PAGE, PAGE));
+    let left = held.descriptor().unwrap();
+    assert!(left.rail("rail0").unwrap().range(extent(16 * PAGE + 64, 1)).is_err(), "no peer is told a key of the old memory");
+    held.release().unwrap();
+}
+
 /// Row 94: the plan names a NIC that could not be opened.
 #[test]
 fn a_rail_that_is_not_there_is_an_error_before_any_call_and_the_range_is_free() {
