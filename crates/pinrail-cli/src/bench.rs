@@ -46,7 +46,7 @@ enum Of {
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs.
+    /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs, sim:PROFILE (in real time).
     #[arg(long, value_name = "BACKEND")]
     backend: Backend,
     /// The state of the memory before the clock starts.
@@ -146,10 +146,11 @@ fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
     // An error of the command's own keeps its exit code past the library, which knows diagnoses only.
     let own = RefCell::new(None);
     let open = || {
-        let opened = args.backend.open(wanted.clone()).and_then(|Opened { registrar, mut machine, notes, cached }| {
-            spec.batch.limit_rails(&mut machine)?;
-            Ok(pinrail_bench::Opened { registrar, machine, notes, cached })
-        });
+        let opened =
+            args.backend.open(wanted.clone(), true).and_then(|Opened { registrar, mut machine, notes, cached, .. }| {
+                spec.batch.limit_rails(&mut machine)?;
+                Ok(pinrail_bench::Opened { registrar, machine, notes, cached })
+            });
         opened.map_err(|error| {
             let diagnosis = error.diagnosis.clone();
             *own.borrow_mut() = Some(error);
@@ -207,6 +208,10 @@ impl RunArgs {
         }
         if self.skew.is_some() && self.processes < 2 {
             return Err(Error::usage("--skew is about one of several processes: it needs --processes 2 or more"));
+        }
+        if self.backend.is_simulated() && self.memory == MemoryState::Untouched {
+            let message = "the bench touches real pages and the simulator has none: sim:PROFILE takes --memory resident";
+            return Err(Error::usage(message));
         }
         Ok(Spec {
             backend: self.backend.to_string(),

@@ -1,5 +1,6 @@
 //! What the command itself times: the engine has its own clock for what it runs.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -9,6 +10,29 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     (work(), start.elapsed())
+}
+
+/// Time as it passes, for the simulated registrar, which has no clock.
+pub(crate) struct RealTime {
+    start: Instant,
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the room of the command's clock; a simulated call is a wait")]
+impl RealTime {
+    pub(crate) fn start() -> RealTime {
+        RealTime { start: Instant::now() }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the room of the command's clock; a simulated call is a wait")]
+impl pinrail_sim::Clock for RealTime {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn wait_until(&self, then: Duration) {
+        thread::sleep(then.saturating_sub(self.start.elapsed()));
+    }
 }
 
 /// CPU time of all threads of this process so far, in the kernel too.

@@ -9,7 +9,7 @@ use pinrail_conformance::{Target, Verified, verify};
 use pinrail_core::batch::Layout;
 use pinrail_core::{ChunkId, Diagnosis, ErrorKind, Identity, Machine, Place, Registrar, Source};
 use pinrail_engine::{Attempts, Engine, Failure, OnFailure, Options, Registration, Report};
-use pinrail_memory::{Pages, Populate};
+use pinrail_memory::Pages;
 use pinrail_plan::Plan;
 use pinrail_policy::Policy;
 
@@ -21,7 +21,8 @@ use crate::{batch, clock, memory, output, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs.
+    /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs, sim:PROFILE (in real time; as in
+    /// sim:efa-p5/joint@100, a hundred times as fast).
     #[arg(long, value_name = "BACKEND")]
     backend: Backend,
     #[command(flatten)]
@@ -94,19 +95,22 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
     let interrupt = Interrupt::listen()?;
     let policy = args.policy.read()?;
     let batch = batch::on_pages(args.batch.read()?, args.pages);
-    let Opened { registrar, mut machine, .. } = args.backend.open(args.machine.read()?)?;
+    let is_resident = args.memory == MemoryState::Resident;
+    let Opened { registrar, prepare, mut machine, .. } = args.backend.open(args.machine.read()?, is_resident)?;
     batch.limit_rails(&mut machine)?;
     let layout = batch.layout()?;
     check_as_written(&layout, &machine, &policy)?;
 
-    let (mapped, mapping) = clock::timed(|| memory::map(&layout, args.pages));
+    let is_simulated = args.backend.is_simulated();
+    let (mapped, mapping) =
+        clock::timed(|| if is_simulated { memory::imagine(&layout) } else { memory::map(&layout, args.pages) });
     let memory::Mapped { memories, notes } = mapped?;
     output::note(&notes);
     let plan =
         || -> Result<Plan, Error> { Ok(Plan::new(memory::placed(layout.buffers(&memories)?, &machine), &machine, &policy)?) };
-    let engine = Engine::new(Arc::clone(&registrar), Arc::new(Populate::new()));
+    let engine = Engine::new(Arc::clone(&registrar), prepare);
     let mut touching = Duration::ZERO;
-    if args.memory == MemoryState::Resident {
+    if is_resident && !is_simulated {
         // What cannot be is refused before pages are touched, unless only the touch decides which rails are near.
         if !memory::decides_rails(&machine) {
             engine.check(&plan()?)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pinrail_sim::{Row, Run, Scenario, Verdict, fidelity, verdict};
+use pinrail_sim::{Found, Row, Run, Scenario, Verdict, fidelity, verdict};
 
 use crate::error::Error;
 use crate::file;
@@ -22,11 +22,14 @@ pub(crate) struct Args {
     /// What everything that is random is drawn from.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Try a grid of policies besides, and say how much each named one and the default lose against the best.
+    #[arg(long)]
+    search: bool,
     /// Explain every scenario, and run none.
-    #[arg(long, conflicts_with_all = ["scenario", "policies", "settings", "fidelity"])]
+    #[arg(long, conflicts_with_all = ["scenario", "policies", "settings", "search", "fidelity"])]
     list: bool,
     /// Set every published figure beside what is simulated, with what is promised, and run nothing else.
-    #[arg(long, conflicts_with_all = ["scenario", "policies", "settings"])]
+    #[arg(long, conflicts_with_all = ["scenario", "policies", "settings", "search"])]
     fidelity: bool,
 }
 
@@ -44,6 +47,8 @@ pub(crate) struct Part {
     pub(crate) scenario: Scenario,
     pub(crate) runs: Vec<Run>,
     pub(crate) verdict: Option<Verdict>,
+    /// By profile, where a grid was tried.
+    pub(crate) found: Vec<Found>,
 }
 
 /// Every published figure beside ours.
@@ -64,8 +69,10 @@ pub(crate) fn run(args: &Args) -> Answer {
     };
     let mut parts = Vec::new();
     for scenario in args.scenarios(name)? {
-        let runs = scenario.run(&scenario.policies(&args.policies)?, args.seed, &text)?;
-        parts.push(Part { verdict: verdict(&runs), runs, scenario });
+        let policies = scenario.policies(&args.policies)?;
+        let runs = scenario.run(&policies, args.seed, &text)?;
+        let found = if args.search { scenario.search(&policies, args.seed, &text)? } else { Vec::new() };
+        parts.push(Part { verdict: verdict(&runs), runs, found, scenario });
     }
     Ok(Box::new(Simulated { scenario: name.clone(), seed: args.seed, parts }))
 }

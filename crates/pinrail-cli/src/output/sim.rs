@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use pinrail_core::size::Mbps;
-use pinrail_sim::{Promise, Row, Run, Scenario, Verdict, markdown};
+use pinrail_sim::{Found, Promise, Regret, Row, Run, Scenario, THREAD_PER_BUFFER, Verdict, markdown};
 use serde_json::{Value, json};
 
 use super::Document;
@@ -15,7 +15,9 @@ impl Document for Simulated {
     fn json(&self) -> Value {
         let runs: Vec<Value> = self.parts.iter().flat_map(|part| part.runs.iter().map(run)).collect();
         let verdicts: Vec<Value> = self.parts.iter().filter_map(|part| Some(decision(part, part.verdict.as_ref()?))).collect();
-        json!({"scenario": self.scenario, "seed": self.seed, "runs": runs, "verdicts": verdicts})
+        let found: Vec<Value> = self.parts.iter().flat_map(|part| part.found.iter().map(search)).collect();
+        let search = if found.is_empty() { Value::Null } else { found.into() };
+        json!({"scenario": self.scenario, "seed": self.seed, "runs": runs, "verdicts": verdicts, "search": search})
     }
 
     fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
@@ -64,10 +66,10 @@ impl Part {
                 format!("note: {} is known to be wrong about unbounded, which is never taken for the best by it", profiles[0]);
             table::paragraph(to, width, 6, &text)?;
         }
-        match &self.verdict {
-            Some(verdict) => winners(to, width, verdict),
-            None => Ok(()),
+        if let Some(verdict) = &self.verdict {
+            winners(to, width, verdict)?;
         }
+        self.found.iter().try_for_each(|found| regrets(to, width, found))
     }
 }
 
@@ -110,6 +112,46 @@ fn winners(to: &mut dyn Write, width: usize, verdict: &Verdict) -> io::Result<()
         table::paragraph(to, width, 2, &text)?;
     }
     Ok(())
+}
+
+/// The best of a grid, and what others lose against it.
+fn regrets(to: &mut dyn Write, width: usize, found: &Found) -> io::Result<()> {
+    writeln!(to, "\nsearch under {}: {} policies tried", found.profile, found.tried)?;
+    let best = [format!("{:.3}", found.best.total_s), "best".to_owned(), found.best.name.clone()];
+    let loses = found
+        .regrets
+        .iter()
+        .map(|of| [format!("{:.3}", of.run.total_s), format!("{:+.0} %", of.regret * 100.0), of.run.name.clone()]);
+    let assuming = found.assuming.iter().map(|run| {
+        let assumes = format!("{} (assumes {} allocations)", run.name, run.assumed_allocations.unwrap_or_default());
+        [format!("{:.3}", run.total_s), format!("{:+.0} %", (run.total_s / found.best.total_s - 1.0) * 100.0), assumes]
+    });
+    let rows: Vec<_> = std::iter::once(best).chain(loses).chain(assuming).collect();
+    let columns = [("total", Side::Right), ("regret", Side::Right), ("policy", Side::Left)];
+    table::write(to, width, columns, rows.into_iter())?;
+    let of = |name: &str| found.regrets.iter().find(|of| of.run.name == name).map(|of| of.run.total_s);
+    if let (Some(default), Some(today)) = (of("default"), of(THREAD_PER_BUFFER))
+        && default > today
+    {
+        let text = format!("the default loses to {THREAD_PER_BUFFER} here, by {:.0} %", (default / today - 1.0) * 100.0);
+        table::paragraph(to, width, 0, &text)?;
+    }
+    Ok(())
+}
+
+fn search(found: &Found) -> Value {
+    let brief = |run: &Run| {
+        json!({"name": run.name, "policy": run.policy, "total_s": run.total_s, "mbps": run.mbps,
+                                   "assumed_allocations": run.assumed_allocations})
+    };
+    let regret = |of: &Regret| {
+        let mut value = brief(&of.run);
+        value["regret"] = of.regret.into();
+        value
+    };
+    json!({"scenario": found.scenario, "profile": found.profile, "tried": found.tried, "best": brief(&found.best),
+           "regrets": found.regrets.iter().map(regret).collect::<Vec<_>>(),
+           "assuming": found.assuming.iter().map(brief).collect::<Vec<_>>()})
 }
 
 fn run(run: &Run) -> Value {
