@@ -13,18 +13,19 @@ pub use lookup::lookup_ops;
 pub use pinrail_engine::testing::registry as registry_ops;
 pub use pinrail_topology::testing::{hwloc_xml, nccl_xml, parsed_tree as topology_tree, pci_address};
 pub use plan::plan;
-pub use text::{batch_json, descriptor_json, machine_toml, policy_spec};
+pub use text::{batch_json, descriptor_json, machine_toml, plan_file, policy_spec};
 
 /// A target and its name, which is also that of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("policy_spec", policy_spec),
     ("batch_json", batch_json),
     ("descriptor_json", descriptor_json),
     ("machine_toml", machine_toml),
     ("plan", plan),
+    ("plan_file", plan_file),
     ("dispatch_ops", dispatch_ops),
     ("lookup_ops", lookup_ops),
     ("nccl_xml", nccl_xml),

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use pinrail_core::batch::{BUFFERS_MAX, BatchSpec};
 use pinrail_core::descriptor::{Descriptor, RAILS_MAX};
 use pinrail_core::{ErrorKind, Extent, Machine};
+use pinrail_plan::PlanDocument;
+use pinrail_plan::testing::check_plan;
 use pinrail_policy::Policy;
 
 /// A policy spec: what is read prints, resolved, as a spec that reads back to itself; all else is a policy error with the
@@ -102,5 +104,31 @@ pub fn descriptor_json(bytes: &[u8]) {
             assert!(gap.is_err() || rail.range(gap.expect("it is one")).is_err(), "before {:?}", range.extent);
             end = range.extent.end();
         }
+    }
+}
+
+/// A plan file: what is read is written as a file that reads back the same; what is accepted is a plan that keeps every
+/// promise and runs on the machine it was made for; all else is an error of its batch.
+///
+/// # Panics
+/// Where that is not so.
+pub fn plan_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let document = match PlanDocument::from_json(text) {
+        Ok(document) => document,
+        Err(error) => return assert_eq!(error.diagnosis().kind, ErrorKind::Batch),
+    };
+    let written = document.to_json_value().to_string();
+    assert_eq!(PlanDocument::from_json(&written).as_ref(), Ok(&document), "{written}");
+    assert_eq!(document.changes_since(&document), []);
+    let mut machine = document.machine().clone();
+    let Ok(()) = document.batch().limit_rails(&mut machine) else { return };
+    // A pool that is cut into millions of pieces is right and takes too long here.
+    let shortest = machine.rails.iter().filter_map(|rail| rail.limits.max_mr_size).min().unwrap_or(u64::MAX);
+    let Some(true) = document.batch().bytes().map(|bytes| bytes / shortest < 100_000) else { return };
+    let Ok(buffers) = document.batch().layout().and_then(|layout| layout.imagined()) else { return };
+    match document.plan(buffers) {
+        Ok(plan) => check_plan(&plan.on(&machine).expect("it was made for this machine")),
+        Err(error) => assert_eq!(error.diagnosis().kind, ErrorKind::Batch),
     }
 }

@@ -45,6 +45,11 @@ fn plan() {
 }
 
 #[test]
+fn plan_file() {
+    replay("plan_file");
+}
+
+#[test]
 fn dispatch_ops() {
     replay("dispatch_ops");
 }

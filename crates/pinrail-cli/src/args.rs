@@ -1,6 +1,6 @@
 //! What can be typed: the commands, and the arguments that several of them take.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -59,9 +59,19 @@ pub(crate) struct PolicyArgs {
     pub(crate) policy: String,
 }
 
-/// Whether JSON was asked for, where the arguments could not be parsed.
+/// Where and by what policy a batch is planned: what `plan` and `register` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct TermsArgs {
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+}
+
+/// Whether JSON was asked for, where the arguments could not be parsed; also in a way that is none, as in `--json=true`.
 pub(crate) fn ask_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
-    arguments.skip(1).take_while(|argument| argument != "--").any(|argument| argument.as_os_str() == OsStr::new("--json"))
+    let asks = |argument: OsString| argument == "--json" || argument.as_encoded_bytes().starts_with(b"--json=");
+    arguments.skip(1).take_while(|argument| argument != "--").any(asks)
 }
 
 #[cfg(test)]
@@ -86,7 +96,7 @@ mod tests {
     #[test]
     fn json_is_asked_for_wherever_it_stands_before_the_end_of_options() {
         let asks = |line: &str| ask_for_json(line.split(' ').map(OsString::from));
-        assert!(asks("pinrail --json") && asks("pinrail plan --rails 0 --json"));
-        assert!(!asks("pinrail plan") && !asks("pinrail plan -- --json") && !asks("--json plan"));
+        assert!(asks("pinrail --json") && asks("pinrail plan --rails 0 --json") && asks("pinrail plan --json=true"));
+        assert!(!asks("pinrail plan --jsonx") && !asks("pinrail plan -- --json") && !asks("--json plan"));
     }
 }

@@ -4,13 +4,16 @@
 mod host;
 #[cfg(feature = "libfabric")]
 mod libfabric;
+mod uring;
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use pinrail_core::batch::BatchSpec;
 use pinrail_core::{Machine, Prepare, Registrar};
 use pinrail_memory::Populate;
+use pinrail_policy::Policy;
 use pinrail_sim::{Profile, Simulated};
 use pinrail_uring::Uring;
 
@@ -49,21 +52,32 @@ pub(crate) struct Opened {
     pub(crate) cached: bool,
 }
 
+/// What will be registered.
+pub(crate) struct Workload<'w> {
+    pub(crate) batch: &'w BatchSpec,
+    /// Each by itself; what others do registers every buffer alone.
+    pub(crate) policies: &'w [Policy],
+    /// So many batches at once.
+    pub(crate) batches: u64,
+    /// The state of the memory, for the simulator: it looks at none.
+    pub(crate) resident: bool,
+}
+
 impl Backend {
-    /// Opens the rails, under the names they have on the machine where one was described.
-    ///
-    /// `resident` is the state of the memory, for the simulator: it looks at none.
-    pub(crate) fn open(&self, wanted: Wanted, resident: bool) -> Result<Opened, Error> {
+    /// Opens the rails, under the names they have on the machine where one was described, with room for what will be
+    /// registered.
+    pub(crate) fn open(&self, wanted: Wanted, workload: &Workload<'_>) -> Result<Opened, Error> {
         let mut prepare: Arc<dyn Prepare> = Arc::new(Populate::new());
         #[cfg_attr(not(any(feature = "libfabric", feature = "topology")), expect(unused_mut, reason = "nothing to note"))]
         let mut notes = Vec::new();
         #[cfg_attr(not(feature = "libfabric"), expect(unused_mut, reason = "only libfabric has a cache"))]
         let mut cached = false;
         let registrar: Arc<dyn Registrar> = match self {
-            Backend::Uring => match &wanted {
-                Wanted::Count(rails) => Arc::new(Uring::open(&Machine::of_rails(*rails).rails)?),
-                Wanted::Machine(machine) => Arc::new(Uring::open(&machine.rails)?),
-            },
+            Backend::Uring => {
+                let mut machine = wanted.clone().machine();
+                uring::size_tables(&mut machine, workload);
+                Arc::new(Uring::open(&machine.rails)?)
+            }
             #[cfg(feature = "libfabric")]
             Backend::Libfabric(provider) => {
                 let fabric = libfabric::open(provider.as_deref(), &wanted)?;
@@ -83,7 +97,7 @@ impl Backend {
                 let (profile, rails) = (Profile::named(name)?, wanted.clone().machine().rails);
                 let (cores, clock) = (policy::usable_cores().get(), Box::new(RealTime::start()));
                 let provider = if *speed == 1.0 { name.clone() } else { format!("{name}@{speed}") };
-                let simulated = Arc::new(Simulated::new(&provider, profile, rails, cores, *speed, resident, clock));
+                let simulated = Arc::new(Simulated::new(&provider, profile, rails, cores, *speed, workload.resident, clock));
                 prepare = Arc::clone(&simulated) as Arc<dyn Prepare>;
                 simulated
             }

@@ -22,7 +22,11 @@ impl BatchArgs {
         let batch = match self.batch.to_str().map(BatchSpec::shape) {
             Some(Ok(shape)) => shape,
             Some(Err(error @ BatchError::TooMany { .. })) => return Err(error.into()),
-            Some(Err(no_shape)) if !path.exists() && !looks_like_a_file(path) => return Err(no_shape.into()),
+            Some(Err(no_shape)) if !path.exists() && !looks_like_a_file(path) => {
+                let diagnosis = no_shape.diagnosis();
+                let message = format!("{}; and there is no file of that name", diagnosis.message);
+                return Err(Diagnosis { message, ..diagnosis }.into());
+            }
             Some(Err(_)) | None => from_file(path)?,
         };
         if batch.buffers.is_empty() {
@@ -48,7 +52,7 @@ fn from_file(path: &Path) -> Result<BatchSpec, Error> {
     let bytes = file::read(path, FILE_BYTES_MAX, "batch file")?;
     let text = std::str::from_utf8(&bytes).map_err(|error| {
         let message = format!("batch file {} is no text: byte {} is no UTF-8", path.display(), error.valid_up_to());
-        Diagnosis::new(ErrorKind::Batch, message)
+        Diagnosis::new(ErrorKind::Batch, message).hint("save it as UTF-8")
     })?;
     Ok(BatchSpec::from_json(text)?)
 }

@@ -10,10 +10,11 @@ use clap::Subcommand;
 use pinrail_bench::{BenchError, Comparison, Event, MemoryState, Processes, Results, Skew, Spec, Sweep, Variant};
 use pinrail_core::Diagnosis;
 use pinrail_memory::Pages;
+use pinrail_policy::Policy;
 use serde_json::Value;
 
 use crate::args::{BatchArgs, MachineArgs};
-use crate::backend::{Backend, Opened};
+use crate::backend::{Backend, Opened, Workload};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::output::{Answer, Document};
@@ -140,14 +141,19 @@ pub(crate) fn run(args: &Args) -> Answer {
 }
 
 fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
-    let interrupt = Interrupt::listen()?;
+    // Files are read while Ctrl-C still ends the process: nothing else interrupts a pipe that nobody writes to.
     let spec = args.spec(batch)?;
     let wanted = machine.read()?;
+    let interrupt = Interrupt::listen()?;
+    let policies: Vec<_> = args.policies.iter().filter_map(|of| Policy::new(spec.cores).with(of).ok()).collect();
+    // The heavy one of several processes has the batch four times.
+    let batches = if args.skew == Some(Skew::Heavy) { 4 } else { 1 };
+    let workload = Workload { batch: &spec.batch, policies: &policies, batches, resident: true };
     // An error of the command's own keeps its exit code past the library, which knows diagnoses only.
     let own = RefCell::new(None);
     let open = || {
         let opened =
-            args.backend.open(wanted.clone(), true).and_then(|Opened { registrar, mut machine, notes, cached, .. }| {
+            args.backend.open(wanted.clone(), &workload).and_then(|Opened { registrar, mut machine, notes, cached, .. }| {
                 spec.batch.limit_rails(&mut machine)?;
                 Ok(pinrail_bench::Opened { registrar, machine, notes, cached })
             });

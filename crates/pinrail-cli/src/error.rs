@@ -8,7 +8,7 @@ use pinrail_core::files::machine::MachineFileError;
 use pinrail_core::{Diagnosis, ErrorKind, PrepareError};
 use pinrail_engine::{Failure, StillRegistered};
 use pinrail_memory::MapError;
-use pinrail_plan::PlanError;
+use pinrail_plan::{PlanError, PlanFileError};
 use pinrail_policy::PolicyError;
 
 /// Why a command failed.
@@ -94,7 +94,16 @@ macro_rules! by_diagnosis {
     };
 }
 
-by_diagnosis!(BatchError, BatchFileError, MachineFileError, MapError, PrepareError, Box<Failure>, pinrail_uring::OpenError);
+by_diagnosis!(
+    PlanFileError,
+    BatchError,
+    BatchFileError,
+    MachineFileError,
+    MapError,
+    PrepareError,
+    Box<Failure>,
+    pinrail_uring::OpenError
+);
 
 impl From<pinrail_sim::Error> for Error {
     fn from(error: pinrail_sim::Error) -> Error {

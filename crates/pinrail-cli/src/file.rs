@@ -15,20 +15,21 @@ pub(crate) fn read(path: &Path, max: u64, what: &str) -> Result<Vec<u8>, Error> 
         let message = format!("{what} {}: {error}", path.display());
         Error::from(Diagnosis { errno: error.raw_os_error(), ..Diagnosis::new(ErrorKind::Usage, message) })
     };
-    let too_long = |len: u64, at_least: &str| {
-        let message = format!("{what} {} has {at_least}{}, and at most {} are read", path.display(), Bytes(len), Bytes(max));
+    let too_long = |len: u64| {
+        let has = if len == max + 1 { "does not end within".to_owned() } else { format!("has {}, more than", Bytes(len)) };
+        let message = format!("{what} {} {has} the {} that are read", path.display(), Bytes(max));
         Error::from(Diagnosis::new(ErrorKind::Usage, message).limit(max, len))
     };
     let file = File::open(path).map_err(failed)?;
     let len = file.metadata().map_err(failed)?.len();
     if len > max {
-        return Err(too_long(len, ""));
+        return Err(too_long(len));
     }
     // A pipe or a device has no length: one byte more than is allowed is enough to know.
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > max {
-        return Err(too_long(max + 1, "at least "));
+        return Err(too_long(max + 1));
     }
     Ok(bytes)
 }

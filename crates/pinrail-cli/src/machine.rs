@@ -21,6 +21,11 @@ pub(crate) enum Wanted {
 }
 
 impl MachineArgs {
+    /// True where rails were asked for at all.
+    pub(crate) fn is_given(&self) -> bool {
+        self.machine.is_some() || self.rails.is_some()
+    }
+
     /// Reads what was asked for: without arguments one rail.
     pub(crate) fn read(&self) -> Result<Wanted, Error> {
         match &self.machine {

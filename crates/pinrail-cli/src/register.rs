@@ -1,36 +1,43 @@
 //! `pinrail register`: registers a batch in memory of its own, and undoes it.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use pinrail_conformance::{Target, Verified, verify};
-use pinrail_core::batch::Layout;
+use pinrail_core::batch::{BatchSpec, Layout};
+use pinrail_core::size::Bytes;
 use pinrail_core::{ChunkId, Diagnosis, ErrorKind, Identity, Machine, Place, Registrar, Source};
 use pinrail_engine::{Attempts, Engine, Failure, OnFailure, Options, Registration, Report};
 use pinrail_memory::Pages;
-use pinrail_plan::Plan;
+use pinrail_plan::{Plan, PlanDocument};
 use pinrail_policy::Policy;
 
-use crate::args::{BatchArgs, MachineArgs, PolicyArgs};
-use crate::backend::{Backend, Opened};
+use crate::args::{BatchArgs, TermsArgs};
+use crate::backend::{Backend, Opened, Workload};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::{batch, clock, memory, output, progress};
+use crate::machine::Wanted;
+use crate::{batch, clock, memory, output, plan, progress};
 
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["batch", "plan"])))]
 pub(crate) struct Args {
     /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs, sim:PROFILE (in real time; as in
     /// sim:efa-p5/joint@100, a hundred times as fast).
     #[arg(long, value_name = "BACKEND")]
     backend: Backend,
     #[command(flatten)]
-    batch: BatchArgs,
+    batch: Option<BatchArgs>,
+    /// Instead of planning a batch, register what `pinrail plan --json` has planned: its batch, rails and policy. Rails
+    /// are opened by the names they have there.
+    #[arg(long, value_name = "FILE", conflicts_with = "policy")]
+    plan: Option<PathBuf>,
     #[command(flatten)]
-    machine: MachineArgs,
-    #[command(flatten)]
-    policy: PolicyArgs,
+    terms: TermsArgs,
     /// The state of the memory before the clock starts.
     #[arg(long, value_enum, default_value_t)]
     memory: MemoryState,
@@ -92,27 +99,37 @@ pub(crate) struct Ran {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
+    // Files are read while Ctrl-C still ends the process: nothing else interrupts a pipe that nobody writes to.
+    let Asked { batch, policy, rails, document } = args.read()?;
     let interrupt = Interrupt::listen()?;
-    let policy = args.policy.read()?;
-    let batch = batch::on_pages(args.batch.read()?, args.pages);
-    let is_resident = args.memory == MemoryState::Resident;
-    let Opened { registrar, prepare, mut machine, .. } = args.backend.open(args.machine.read()?, is_resident)?;
+    let resident = args.memory == MemoryState::Resident;
+    let workload = Workload { batch: &batch, policies: slice::from_ref(&policy), batches: 1, resident };
+    let Opened { registrar, prepare, mut machine, .. } = args.backend.open(rails, &workload)?;
     batch.limit_rails(&mut machine)?;
     let layout = batch.layout()?;
-    check_as_written(&layout, &machine, &policy)?;
+    match &document {
+        Some(document) => drop(document.plan(layout.imagined()?)?.on(&machine)?),
+        None => check_as_written(&layout, &machine, &policy)?,
+    }
 
     let is_simulated = args.backend.is_simulated();
     let (mapped, mapping) =
         clock::timed(|| if is_simulated { memory::imagine(&layout) } else { memory::map(&layout, args.pages) });
     let memory::Mapped { memories, notes } = mapped?;
     output::note(&notes);
-    let plan =
-        || -> Result<Plan, Error> { Ok(Plan::new(memory::placed(layout.buffers(&memories)?, &machine), &machine, &policy)?) };
+    let plan = || -> Result<Plan, Error> {
+        let buffers = layout.buffers(&memories)?;
+        match &document {
+            // What was planned is done, wherever the pages lie now.
+            Some(document) => Ok(document.plan(buffers)?.on(&machine)?),
+            None => Ok(Plan::new(memory::placed(buffers, &machine), &machine, &policy)?),
+        }
+    };
     let engine = Engine::new(Arc::clone(&registrar), prepare);
     let mut touching = Duration::ZERO;
-    if is_resident && !is_simulated {
+    if resident && !is_simulated {
         // What cannot be is refused before pages are touched, unless only the touch decides which rails are near.
-        if !memory::decides_rails(&machine) {
+        if document.is_some() || !memory::decides_rails(&machine) {
             engine.check(&plan()?)?;
         }
         let (touched, took) = clock::timed(|| memory::make_resident(&layout, &memories, &interrupt));
@@ -157,7 +174,50 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
     })
 }
 
+/// What is to be registered where, as the arguments say it.
+struct Asked {
+    batch: BatchSpec,
+    policy: Policy,
+    rails: Wanted,
+    /// The plan, where one was made before.
+    document: Option<PlanDocument>,
+}
+
 impl Args {
+    fn read(&self) -> Result<Asked, Error> {
+        let rails = self.terms.machine.read()?;
+        let (Some(path), machine) = (&self.plan, &self.terms.machine) else {
+            let batch =
+                self.batch.as_ref().ok_or_else(|| Error::usage("there is nothing to register: name a batch or a plan"))?;
+            let policy = self.terms.policy.read()?;
+            return Ok(Asked { batch: batch::on_pages(batch.read()?, self.pages), policy, rails, document: None });
+        };
+        let document = plan::read(path)?;
+        let planned = document.plan(document.batch().layout()?.imagined()?).map_err(|error| plan::about(path, &error))?;
+        self.check_pages(&planned)?;
+        let (batch, policy) = (document.batch().clone(), planned.policy().clone());
+        let rails = if machine.is_given() { rails } else { Wanted::Machine(document.machine().clone()) };
+        let mut here = rails.clone().machine();
+        batch.limit_rails(&mut here)?;
+        planned.on(&here)?;
+        Ok(Asked { batch, policy, rails, document: Some(document) })
+    }
+
+    /// The memory will have the pages that the plan counts.
+    fn check_pages(&self, plan: &Plan) -> Result<(), Error> {
+        let have = self.pages.page_size();
+        let hosts = plan.buffers().iter().filter(|buffer| !matches!(buffer.place, Place::Gpu(_)));
+        match hosts.map(|buffer| buffer.page_size).find(|planned| *planned != have) {
+            None => Ok(()),
+            Some(planned) => {
+                let message =
+                    format!("the plan counts pages of {}, and --pages {} has {}", Bytes(planned), self.pages, Bytes(have));
+                let hint = "name the pages of the plan (--pages 4k, 2m or 1g)";
+                Err(Diagnosis::new(ErrorKind::Usage, message).hint(hint).into())
+            }
+        }
+    }
+
     fn options(&self) -> Options {
         Options {
             on_failure: match self.on_failure {

@@ -10,8 +10,8 @@ pub(crate) struct Args {
     /// A file that describes the machine: hwloc XML, NCCL topology XML or our TOML [default: this host].
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// Write the machine as TOML, for --machine.
-    #[arg(long, value_name = "FILE")]
+    /// Write the machine as TOML, for --machine; - writes it to standard output and nothing else there.
+    #[arg(long, value_name = "FILE|-")]
     save: Option<PathBuf>,
 }
 
@@ -38,6 +38,8 @@ mod shown {
         pub(crate) gpus: Vec<(PciAddress, Near)>,
         /// Each NUMA node's rails, in the machine's order.
         pub(crate) nodes: Vec<(NodeId, Near)>,
+        /// The machine file, where it goes to standard output.
+        pub(crate) saved: Option<String>,
     }
 
     /// The rails for memory in a place, as `device-local` and `rail-local` choose them; without rails why there are none.
@@ -48,15 +50,20 @@ mod shown {
             Some(path) => machine::from_file(path)?,
             None => pinrail_topology::discover()?.machine,
         };
-        if let Some(path) = &args.save {
-            std::fs::write(path, machine.to_toml()).map_err(|error| Error::io(&path.display().to_string(), &error))?;
+        let mut saved = None;
+        match &args.save {
+            Some(path) if path.as_os_str() == "-" => saved = Some(machine.to_toml()),
+            Some(path) => {
+                std::fs::write(path, machine.to_toml()).map_err(|error| Error::io(&path.display().to_string(), &error))?;
+            }
+            None => {}
         }
         let gpu = |gpu: &pinrail_core::Gpu| Ok((gpu.pci, near(&DeviceLocal::default(), Place::Gpu(gpu.pci), &machine)?));
         let gpus = machine.gpus.iter().map(gpu).collect::<Result<_, Error>>()?;
         let node =
             |node: &pinrail_core::NumaNode| Ok((node.id, near(&RailLocal::default(), Place::HostNode(node.id), &machine)?));
         let nodes = machine.nodes.iter().map(node).collect::<Result<_, Error>>()?;
-        Ok(Box::new(Topo { machine, gpus, nodes }))
+        Ok(Box::new(Topo { machine, gpus, nodes, saved }))
     }
 
     /// Asks a policy as a plan would.

@@ -54,7 +54,7 @@ const ADDRESS_FIRST: u64 = 0x10_0000_0000;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// A text that is neither a shape nor anything else.
+    /// A text that is no shape.
     #[error("{text:?} is no batch shape: {why}")]
     Shape {
         /// The text.
@@ -93,10 +93,12 @@ pub enum BatchError {
         max: usize,
     },
     /// A limit for a rail that the machine does not have.
-    #[error("rail_limits name rail {rail:?}, which the machine does not have")]
+    #[error("rail_limits name rail {rail:?}, which this machine does not have: there are {have}")]
     UnknownRail {
         /// The name.
         rail: String,
+        /// The rails there are.
+        have: String,
     },
 }
 
@@ -117,7 +119,7 @@ impl BatchError {
             BatchError::Value { buffer, .. } | BatchError::TwoBuffers { buffer } => {
                 Diagnosis::new(ErrorKind::Batch, message).buffer(buffer)
             }
-            BatchError::UnknownRail { rail } => Diagnosis::new(ErrorKind::UnknownRail, message).rail(rail),
+            BatchError::UnknownRail { rail, .. } => Diagnosis::new(ErrorKind::UnknownRail, message).rail(rail),
             BatchError::Shape { .. } => {
                 Diagnosis::new(ErrorKind::Batch, message).hint("shapes: kimi-k3, kimi-k3/N, COUNTxSIZE as in 48x391MiB")
             }
@@ -172,7 +174,8 @@ impl BatchSpec {
             };
             return Ok(kimi_k3(divisor));
         }
-        let (count, len) = text.split_once('x').ok_or_else(|| wrong("and no file of that name"))?;
+        let (count, len) =
+            text.split_once('x').ok_or_else(|| wrong("neither kimi-k3 nor a count and a size with an x between them"))?;
         if count.is_empty() || !count.bytes().all(|b| b.is_ascii_digit()) {
             return Err(wrong("the count is a whole number"));
         }
@@ -203,7 +206,7 @@ impl BatchSpec {
     pub fn limit_rails(&self, machine: &mut Machine) -> Result<(), BatchError> {
         let named = |name: &&String| *name != "*" && machine.rails.iter().all(|rail| rail.name != **name);
         if let Some(rail) = self.rail_limits.keys().find(named) {
-            return Err(BatchError::UnknownRail { rail: rail.clone() });
+            return Err(BatchError::UnknownRail { rail: rail.clone(), have: machine.rail_names() });
         }
         for rail in &mut machine.rails {
             let limits = |name: &str| self.rail_limits.get(name).copied().unwrap_or_default();
@@ -499,7 +502,8 @@ mod tests {
         assert_eq!(machine.rails[0].limits.max_mrs, Some(7));
         assert_eq!((machine.rails[1].limits.max_mrs, machine.rails[1].limits.max_mr_size), (Some(7), Some(1)));
         batch.rail_limits.insert("rail9".into(), RailLimits::default());
-        assert_eq!(batch.limit_rails(&mut machine), Err(BatchError::UnknownRail { rail: "rail9".into() }));
+        let unknown = BatchError::UnknownRail { rail: "rail9".into(), have: "rail0, rail1".into() };
+        assert_eq!(batch.limit_rails(&mut machine), Err(unknown));
     }
 
     proptest! {

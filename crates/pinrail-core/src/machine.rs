@@ -46,6 +46,8 @@ pub struct Rail {
     pub device: DevicePath,
     /// Calls that make progress at once; more would only wait inside the driver.
     pub calls_in_parallel: NonZeroU32,
+    /// Bytes that the open rail has pinned for itself, counted as its registrations' are.
+    pub own_pinned_bytes: u64,
 }
 
 /// Whether a rail's port is up.
@@ -60,36 +62,60 @@ pub enum RailState {
     Unknown,
 }
 
-/// What a rail can hold; `None` is no known limit.
+/// What a rail can hold; `None` is no known limit. All but the first count over everything that is live on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailLimits {
     /// Bytes of one registration.
     pub max_mr_size: Option<u64>,
-    /// Live registrations.
+    /// Registrations.
     pub max_mrs: Option<u64>,
-    /// Page entries over all live registrations, each counted in its own page size.
+    /// Page entries, each registration's counted in its own page size.
     pub max_pages: Option<u64>,
+    /// Page entries of registrations that peers may write to: some devices have fewer of these.
+    pub max_pages_remote_write: Option<u64>,
+    /// Bytes (erdma: 64 GB in all).
+    pub max_bytes: Option<u64>,
 }
 
 impl RailLimits {
     /// These, and where one is not set that of `other`.
     #[must_use]
     pub fn or(self, other: RailLimits) -> RailLimits {
-        RailLimits {
-            max_mr_size: self.max_mr_size.or(other.max_mr_size),
-            max_mrs: self.max_mrs.or(other.max_mrs),
-            max_pages: self.max_pages.or(other.max_pages),
-        }
+        self.with(other, Option::or)
     }
 
     /// The smaller of the two, limit by limit.
     #[must_use]
     pub fn least(self, other: RailLimits) -> RailLimits {
-        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        self.with(other, |a, b| a.into_iter().chain(b).min())
+    }
+
+    /// Each limit by its name in batch, machine and plan files.
+    #[must_use]
+    pub fn named(self) -> [(&'static str, Option<u64>); 5] {
+        let RailLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes } = self;
+        [
+            ("max_mr_size", max_mr_size),
+            ("max_mrs", max_mrs),
+            ("max_pages", max_pages),
+            ("max_pages_remote_write", max_pages_remote_write),
+            ("max_bytes", max_bytes),
+        ]
+    }
+
+    /// The name of a limit of zero, with which a rail could hold nothing.
+    #[must_use]
+    pub fn zero(self) -> Option<&'static str> {
+        self.named().into_iter().find(|(_, value)| *value == Some(0)).map(|(name, _)| name)
+    }
+
+    fn with(self, other: RailLimits, choose: impl Fn(Option<u64>, Option<u64>) -> Option<u64>) -> RailLimits {
         RailLimits {
-            max_mr_size: least(self.max_mr_size, other.max_mr_size),
-            max_mrs: least(self.max_mrs, other.max_mrs),
-            max_pages: least(self.max_pages, other.max_pages),
+            max_mr_size: choose(self.max_mr_size, other.max_mr_size),
+            max_mrs: choose(self.max_mrs, other.max_mrs),
+            max_pages: choose(self.max_pages, other.max_pages),
+            max_pages_remote_write: choose(self.max_pages_remote_write, other.max_pages_remote_write),
+            max_bytes: choose(self.max_bytes, other.max_bytes),
         }
     }
 }
@@ -267,6 +293,7 @@ impl Rail {
             pins: PinsCounted::Unknown,
             device: DevicePath::Unknown,
             calls_in_parallel: NonZeroU32::MAX,
+            own_pinned_bytes: 0,
         }
     }
 
@@ -297,6 +324,7 @@ impl Rail {
         self.pins = provider.pins;
         self.device = provider.device;
         self.calls_in_parallel = self.calls_in_parallel.min(provider.calls_in_parallel);
+        self.own_pinned_bytes = provider.own_pinned_bytes;
     }
 }
 
@@ -332,11 +360,8 @@ impl Machine {
             if !names.insert(&rail.name) {
                 return Err(MachineError::TwoRails { name: rail.name.clone() });
             }
-            let RailLimits { max_mr_size, max_mrs, max_pages } = rail.limits;
-            for (limit, value) in [("max_mr_size", max_mr_size), ("max_mrs", max_mrs), ("max_pages", max_pages)] {
-                if value == Some(0) {
-                    return Err(MachineError::ZeroLimit { rail: rail.name.clone(), limit });
-                }
+            if let Some(limit) = rail.limits.zero() {
+                return Err(MachineError::ZeroLimit { rail: rail.name.clone(), limit });
             }
         }
         // Two rails may share a PCI function (two ports of one device), a rail and a GPU may not.
@@ -354,6 +379,13 @@ impl Machine {
         let by_name = self.rails.iter().position(|rail| rail.name == name);
         let at = by_name.or_else(|| self.rails.iter().position(|rail| pci.is_some() && rail.pci == pci))?;
         u16::try_from(at).ok().map(RailId)
+    }
+
+    /// The names of its rails, for a person who named another.
+    #[must_use]
+    pub fn rail_names(&self) -> String {
+        let names: Vec<&str> = self.rails.iter().map(|rail| rail.name.as_str()).collect();
+        if names.is_empty() { "no rail".to_owned() } else { names.join(", ") }
     }
 
     /// The rails that may be chosen: all whose port is not known to be down.
@@ -494,9 +526,9 @@ mod tests {
         let mut ours = Rail::named("a");
         ours.limits.max_mr_size = Some(10);
         let mut theirs = Rail::named("b");
-        theirs.limits = RailLimits { max_mr_size: Some(20), max_mrs: Some(5), max_pages: None };
+        theirs.limits = RailLimits { max_mr_size: Some(20), max_mrs: Some(5), ..RailLimits::default() };
         ours.tighten(&theirs);
-        assert_eq!(ours.limits, RailLimits { max_mr_size: Some(10), max_mrs: Some(5), max_pages: None });
+        assert_eq!(ours.limits, RailLimits { max_mr_size: Some(10), max_mrs: Some(5), ..RailLimits::default() });
         assert_eq!(ours.name, "a");
     }
 }

@@ -273,6 +273,9 @@ impl Registry {
 
     /// Takes the ranges of a batch, for whoever registers it himself (in the background, say).
     ///
+    /// What other batches hold counts against the rails' limits: a plan that does not fit beside them is made anew, which may
+    /// put it into disjoint shares where its policy allows that ([`Plan::shared_out`] of [`Claim::plan`] says so).
+    ///
     /// # Errors
     /// [`ClaimError`].
     pub fn claim(&self, plan: impl Into<Arc<Plan>>, overlap: Overlap) -> Result<Claimed, ClaimError> {
@@ -285,11 +288,13 @@ impl Registry {
             books.reference(&found.shared);
             return Ok(Claimed::Held(Held { shared, members: found.shared }));
         }
-        let plan = if found.shared.is_empty() {
+        // Limits hold for all batches together, whatever was live when this one was planned.
+        let live = books.live_beside(plan.live());
+        let plan = if found.shared.is_empty() && plan.fits_beside(&live) {
             plan
         } else {
             let fresh = found.fresh.iter().map(|&buffer| plan.buffers()[buffer.index()].clone()).collect();
-            Arc::new(Plan::beside(fresh, plan.machine(), plan.policy(), plan.live())?)
+            Arc::new(Plan::beside(fresh, plan.machine(), plan.policy(), &live)?)
         };
         books.reference(&found.shared);
         let batch = Some(books.open(&plan));

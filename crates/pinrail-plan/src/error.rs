@@ -2,6 +2,9 @@ use pinrail_core::batch::BatchError;
 use pinrail_core::{Diagnosis, ErrorKind, StepsError};
 use pinrail_policy::PolicyError;
 
+use crate::Budget;
+use crate::fits::Fits;
+
 /// A batch that cannot be planned. Nothing was touched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -78,43 +81,63 @@ pub enum PlanError {
         /// The buffer's unit in bytes.
         unit: u64,
     },
-    /// More registrations than a rail takes.
-    #[error("rail {rail:?} takes {limit} registrations{} and {need} are needed", beside(*.live))]
-    MrCount {
+    /// More than a rail has for everything on it together.
+    #[error("rail {rail:?} has {limit} {budget}{} and {need} are needed", beside(*.live))]
+    Budget {
         /// The rail.
         rail: String,
+        /// What there is too little of.
+        budget: Budget,
         /// The rail's limit.
         limit: u64,
-        /// Registrations needed.
+        /// How much is needed.
         need: u64,
-        /// Registrations live already.
+        /// How much of the limit is live already.
         live: u64,
-    },
-    /// More page entries than a rail has.
-    #[error("rail {rail:?} maps at most {limit} pages{} and {need} are needed", beside(*.live))]
-    PageBudget {
-        /// The rail.
-        rail: String,
-        /// The rail's limit.
-        limit: u64,
-        /// Pages needed.
-        need: u64,
-        /// Pages live already.
-        live: u64,
-        /// Bytes of the batch on this rail.
-        bytes: u64,
+        /// What would fit.
+        fits: Box<Fits>,
     },
     /// Not even a share of the batch on each rail fits.
-    #[error("even in disjoint shares the {rails} rails of buffer {buffer:?} run out of {what}; in full, {over}")]
+    #[error("even in disjoint shares the {rails} rails of buffer {buffer:?} run out of {budget}; in full, {over}")]
     Shares {
         /// The first buffer that finds no place.
         buffer: String,
         /// Its rails.
         rails: usize,
         /// What ran out.
-        what: &'static str,
+        budget: Budget,
         /// What did not fit in full.
         over: Box<PlanError>,
+    },
+    /// More chunks than a plan has.
+    #[error("with buffer {buffer:?} the batch is cut into more than {max} chunks")]
+    TooManyChunks {
+        /// The first buffer beyond.
+        buffer: String,
+        /// The most there may be.
+        max: usize,
+    },
+    /// The plan was made for other rails.
+    #[error("the plan is for {plan} and this machine has {here}")]
+    OtherMachine {
+        /// What the plan was made for.
+        plan: String,
+        /// What there is instead.
+        here: String,
+        /// The rail, where it is one.
+        rail: Option<String>,
+    },
+    /// A chunk of a plan made elsewhere is longer than this machine's rail takes.
+    #[error("rail {rail:?} takes {limit} bytes a registration here, and the plan registers {need} of buffer {buffer:?} at once")]
+    ChunkTooLong {
+        /// The buffer.
+        buffer: String,
+        /// The rail.
+        rail: String,
+        /// The rail's limit in bytes.
+        limit: u64,
+        /// The chunk's bytes.
+        need: u64,
     },
     /// The policy.
     #[error(transparent)]
@@ -147,34 +170,33 @@ impl PlanError {
                 .buffer(buffer)
                 .rail(rail)
                 .limit(*limit, *page_size)
-                .hint("use smaller pages, or raise rail_limits.max_mr_size if the device takes more than it says"),
+                .hint("use smaller pages, other rails, or a larger rail_limits.max_mr_size where that is what limits it"),
             PlanError::Unit { buffer, rail, limit, unit } => {
                 of(ErrorKind::Unit).buffer(buffer).rail(rail).limit(*limit, *unit).hint("make the unit smaller, or drop it")
             }
-            PlanError::MrCount { rail, limit, need, live } => of(ErrorKind::MrCount)
-                .rail(rail)
-                .limit(*limit, need.saturating_add(*live))
-                .hint("let neighbours share registrations (coalesce, coalesce=gaps), choose fewer rails, share the batch out (coverage=disjoint), or split it"),
-            PlanError::PageBudget { rail, limit, need, live, bytes } => of(ErrorKind::PageBudget)
-                .rail(rail)
-                .limit(*limit, need.saturating_add(*live))
-                .hint(page_hint(limit.saturating_sub(*live), *bytes)),
+            PlanError::Budget { rail, budget, limit, need, live, fits } => {
+                of(budget.kind()).rail(rail).limit(*limit, need.saturating_add(*live)).hint(fits.hint(*budget))
+            }
             PlanError::Shares { buffer, over, .. } => Diagnosis { message: self.to_string(), ..over.diagnosis() }.buffer(buffer),
             PlanError::Policy(error) => error.diagnosis(),
             PlanError::Batch(error) => error.diagnosis(),
             PlanError::Steps(_) => of(ErrorKind::Batch).hint("register the batch in parts"),
+            PlanError::TooManyChunks { buffer, .. } => of(ErrorKind::MrCount)
+                .buffer(buffer)
+                .hint("allow longer registrations (max_mr_size), or register the batch in parts"),
+            PlanError::OtherMachine { rail, .. } => {
+                let diagnosis = of(ErrorKind::UnknownRail).hint("make a plan on this machine: pinrail plan --json");
+                Diagnosis { rail: rail.clone(), ..diagnosis }
+            }
+            PlanError::ChunkTooLong { buffer, rail, limit, need } => {
+                of(ErrorKind::MrSize).buffer(buffer).rail(rail).limit(*limit, *need).hint(format!(
+                    "make the plan with rail_limits {{\"{rail}\":{{\"max_mr_size\":{limit}}}}}, or for this machine"
+                ))
+            }
         }
     }
 }
 
 fn beside(live: u64) -> String {
     if live == 0 { String::new() } else { format!(", of which {live} are live already,") }
-}
-
-/// What would fit, from the batch's own numbers.
-fn page_hint(left: u64, bytes: u64) -> String {
-    let sizes = [("2 MiB", 2u64 << 20), ("1 GiB", 1 << 30)];
-    let fits = sizes.iter().find(|(_, page)| bytes.div_ceil(*page) <= left);
-    let huge = fits.map_or_else(String::new, |(name, page)| format!("with {name} pages {} would do; ", bytes.div_ceil(*page)));
-    format!("{huge}or choose fewer rails, share the batch out (coverage=disjoint), or split it")
 }

@@ -12,7 +12,10 @@ use pinrail_policy::{ChunkInfo, Coverage, FanOut, Permutation, Policy, PolicyErr
 use crate::runs::{self, Run};
 use crate::seams::{self, CannotCut};
 use crate::shares::{Left, NoShare};
-use crate::{Needs, PlanError, PlannedChunk, RailNeeds, validate};
+use crate::{Budget, Needs, PlanError, PlannedChunk, RailNeeds, fits, validate};
+
+/// Most chunks of a plan: as many registrations as the largest NICs take, and below a gigabyte of plan.
+pub(crate) const CHUNKS_MAX: usize = 1 << 24;
 
 /// One schedule: chunks, rails, order, dependencies, and why.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct Plan {
     needs: Needs,
     /// What was live beside it when it was made, by rail.
     live: Vec<RailNeeds>,
+    /// Why it is in disjoint shares, where it is.
+    shared_out: Option<Box<PlanError>>,
     machine: Machine,
 }
 
@@ -77,16 +82,28 @@ impl Plan {
         let mut sets: Interned<Box<[RailId]>> = Interned::default();
         let mut selections: Interned<Selection> = Interned::default();
         let (mut selection_of, mut set_of) = (Vec::with_capacity(buffers.len()), Vec::with_capacity(buffers.len()));
+        let mut of_places: HashMap<Place, (u32, u32)> = HashMap::new();
         for buffer in &buffers {
             validate::device_is_known(buffer, machine)?;
-            let selection = select(buffer, machine, policy)?;
-            validate::rails_serve(buffer, &selection.rails, machine)?;
-            set_of.push(sets.index(selection.rails.as_slice().into()));
-            selection_of.push(selections.index(selection));
+            let (selection, set) = match of_places.get(&buffer.place).filter(|_| policy.rails.is_by_place()) {
+                Some(known) => *known,
+                None => {
+                    let chosen = select(buffer, machine, policy)?;
+                    let set = sets.index(chosen.rails.as_slice().into());
+                    let fresh = (selections.index(chosen), set);
+                    of_places.insert(buffer.place, fresh);
+                    fresh
+                }
+            };
+            validate::rails_serve(buffer, &sets.values()[set as usize], machine)?;
+            set_of.push(set);
+            selection_of.push(selection);
         }
         let runs = runs::group(&buffers, &set_of, &by_address, policy.coalescing, alone);
         let draft = Draft::new(&buffers, machine, live, sets);
-        let Draft { chunks, members, chunks_of, sets, .. } = draft.fill(&runs, policy.coverage)?;
+        let Draft { mut chunks, members, chunks_of, sets, shared_out, .. } = draft.fill(&runs, policy.coverage)?;
+        // Buffers that are cut have made the list grow by doubling.
+        chunks.shrink_to_fit();
         let sets = sets.into_values();
         let foreign_bytes = runs.iter().map(|run| run.foreign_bytes).fold(0, u64::saturating_add);
         let needs = Needs { foreign_bytes, ..Needs::of(&chunks, &sets, &machine.rails) };
@@ -104,11 +121,51 @@ impl Plan {
             slices: Slices::default(),
             needs,
             live: live.to_vec(),
+            shared_out,
             machine: machine.clone(),
         };
         // More steps than can be counted are refused now rather than when the plan is run.
-        plan.steps(Kind::Register)?;
-        Ok(plan)
+        let prepares = plan.chunk_ids().map(|chunk| plan.prepares(chunk)).fold(0, u64::saturating_add);
+        let steps = plan.needs.mrs.saturating_add(prepares);
+        if steps > u32::MAX.into() { Err(StepsError::TooMany { max: u32::MAX }.into()) } else { Ok(plan) }
+    }
+
+    /// Whether no rail holds more than it can where this is live beside the plan, which may have been made beside less.
+    #[must_use]
+    pub fn fits_beside(&self, live: &[RailNeeds]) -> bool {
+        self.needs.fit(&self.machine.rails, live).is_ok()
+    }
+
+    /// The same plan for the rails as they are found when it is run: what was planned with what was known then. Chunks,
+    /// rails and order stay as they are; limits, lanes and how pins are counted are the machine's.
+    ///
+    /// # Errors
+    /// [`PlanError::OtherMachine`] where the rails are others, by name or by PCI address; [`PlanError::ChunkTooLong`] and
+    /// [`PlanError::Budget`] where a limit no longer holds; [`PlanError::Access`] and [`PlanError::NoDevicePath`].
+    pub fn on(self, machine: &Machine) -> Result<Plan, PlanError> {
+        validate::same_rails(&self.machine, machine)?;
+        for id in self.chunk_ids() {
+            let buffer = self.buffer_of(id);
+            validate::rails_serve(buffer, self.rails_of(id), machine)?;
+            let need = self.chunks[id.index()].len();
+            let limit = |rail: &RailId| Some((machine.rails[rail.index()].limits.max_mr_size?, &machine.rails[rail.index()]));
+            if let Some((limit, rail)) = self.rails_of(id).iter().filter_map(limit).find(|(limit, _)| need > *limit) {
+                let (buffer, rail) = (buffer.name.to_string(), rail.name.clone());
+                return Err(PlanError::ChunkTooLong { buffer, rail, limit, need });
+            }
+        }
+        let foreign_bytes = self.needs.foreign_bytes;
+        let needs = Needs { foreign_bytes, ..Needs::of(&self.chunks, &self.sets, &machine.rails) };
+        let planned = fits::Planned {
+            chunks: &self.chunks,
+            members: &self.members,
+            sets: &self.sets,
+            rails: &machine.rails,
+            live: &self.live,
+            buffers: self.buffers.len(),
+        };
+        needs.fit(&machine.rails, &self.live).map_err(|over| planned.error(over, self.policy.coverage == Coverage::Full))?;
+        Ok(Plan { needs, machine: machine.clone(), ..self })
     }
 
     /// The same plan with preparation in slices of another length.
@@ -176,6 +233,27 @@ impl Plan {
     #[must_use]
     pub fn live(&self) -> &[RailNeeds] {
         &self.live
+    }
+
+    /// Why every chunk is on one of its rails only: what did not fit in full, with what was live already. `None` where
+    /// every chunk is on all of them.
+    #[must_use]
+    pub fn shared_out(&self) -> Option<&PlanError> {
+        self.shared_out.as_deref()
+    }
+
+    /// The rails that a buffer lies on, in the policy's order: those of its chunks. In disjoint shares that are fewer than
+    /// were [chosen](Plan::selection).
+    #[must_use]
+    pub fn rails_of_buffer(&self, buffer: BufferId) -> Vec<RailId> {
+        let chosen = &self.selection(buffer).rails;
+        match self.shared_out {
+            None => chosen.clone(),
+            Some(_) => {
+                let on = |rail: &RailId| self.chunks_of(buffer).any(|chunk| self.rails_of(ChunkId(chunk)).contains(rail));
+                chosen.iter().copied().filter(on).collect()
+            }
+        }
     }
 
     /// The different rail sets.
@@ -353,34 +431,47 @@ struct Draft<'m> {
     members: Vec<BufferId>,
     chunks_of: Vec<(u32, u32)>,
     sets: Interned<Box<[RailId]>>,
+    shared_out: Option<Box<PlanError>>,
 }
 
 impl<'m> Draft<'m> {
     fn new(buffers: &'m [Buffer], machine: &'m Machine, live: &'m [RailNeeds], sets: Interned<Box<[RailId]>>) -> Draft<'m> {
-        Draft { buffers, machine, live, chunks: Vec::new(), members: Vec::new(), chunks_of: vec![(0, 0); buffers.len()], sets }
+        let (chunks, members) = (Vec::with_capacity(buffers.len()), Vec::with_capacity(buffers.len()));
+        Draft { buffers, machine, live, chunks, members, chunks_of: vec![(0, 0); buffers.len()], sets, shared_out: None }
     }
 
     /// Every run on all of its rails; where that does not fit and the policy allows, every piece on one of them.
     fn fill(mut self, runs: &[Run], coverage: Coverage) -> Result<Draft<'m>, PlanError> {
-        runs.iter().try_for_each(|run| self.cover(run))?;
+        let tightest: Vec<Option<(u64, &Rail)>> = self.sets.values().iter().map(|set| self.tightest(set)).collect();
+        runs.iter().try_for_each(|run| self.cover(run, tightest[run.terms.set as usize]))?;
         let needs = Needs::of(&self.chunks, self.sets.values(), &self.machine.rails);
-        match (needs.fit(&self.machine.rails, self.live), coverage) {
-            (Ok(()), _) => Ok(self),
-            (Err(over), Coverage::Full) => Err(over),
-            (Err(over), Coverage::Disjoint) => {
-                let mut shared = Draft::new(self.buffers, self.machine, self.live, self.sets);
-                let mut left = Left::of(&self.machine.rails, self.live);
-                runs.iter().try_for_each(|run| shared.share(run, &mut left, &over))?;
-                Ok(shared)
-            }
+        let Err(over) = needs.fit(&self.machine.rails, self.live) else { return Ok(self) };
+        let planned = fits::Planned {
+            chunks: &self.chunks,
+            members: &self.members,
+            sets: self.sets.values(),
+            rails: &self.machine.rails,
+            live: self.live,
+            buffers: self.buffers.len(),
+        };
+        let over = planned.error(over, coverage == Coverage::Full);
+        if coverage == Coverage::Full {
+            return Err(over);
         }
+        let mut shared = Draft::new(self.buffers, self.machine, self.live, self.sets);
+        let mut left = Left::of(&self.machine.rails, self.live);
+        runs.iter().try_for_each(|run| shared.share(run, &mut left, &over))?;
+        Ok(Draft { shared_out: Some(Box::new(over)), ..shared })
+    }
+
+    /// The rail of a set that takes the shortest registrations.
+    fn tightest(&self, set: &[RailId]) -> Option<(u64, &'m Rail)> {
+        let rails = set.iter().map(|rail| &self.machine.rails[rail.index()]);
+        rails.filter_map(|rail| Some((rail.limits.max_mr_size?, rail))).min_by_key(|(max, _)| *max)
     }
 
     /// The chunks of one run: as long as all of its rails take.
-    fn cover(&mut self, run: &Run) -> Result<(), PlanError> {
-        let rails = self.sets.values()[run.terms.set as usize].clone();
-        let limited = rails.iter().map(|rail| &self.machine.rails[rail.index()]);
-        let tightest = limited.filter_map(|rail| rail.limits.max_mr_size.map(|max| (max, rail))).min_by_key(|(max, _)| *max);
+    fn cover(&mut self, run: &Run, tightest: Option<(u64, &Rail)>) -> Result<(), PlanError> {
         let max = tightest.map_or(u64::MAX, |(max, _)| max);
         let Range { start, end } = run.extent;
         let step = seams::step(start, end - start, run.terms.page_size, run.terms.unit, max)
@@ -394,7 +485,8 @@ impl<'m> Draft<'m> {
         let rails = self.sets.values()[run.terms.set as usize].clone();
         let pieces = left.share(run, &rails).map_err(|none| match none {
             NoShare::Cut(cannot, rail) => self.refused(cannot, run, Some(&self.machine.rails[rail.index()])),
-            NoShare::Exhausted { by_mrs } => self.exhausted(run, &rails, by_mrs, over),
+            NoShare::Exhausted(budget) => self.exhausted(run, &rails, budget, over),
+            NoShare::TooMany => self.too_many(run),
         })?;
         let pieces: Vec<(Range<u64>, u32)> =
             pieces.into_iter().map(|(piece, rail)| (piece, self.sets.index(Box::from([rail])))).collect();
@@ -402,8 +494,7 @@ impl<'m> Draft<'m> {
     }
 
     fn append(&mut self, run: &Run, pieces: impl Iterator<Item = (Range<u64>, u32)>) -> Result<(), PlanError> {
-        let too_many = || PlanError::Steps(StepsError::TooMany { max: u32::MAX });
-        let place = |at: usize| u32::try_from(at).map_err(|_| too_many());
+        let place = |at: usize| u32::try_from(at).map_err(|_| PlanError::Steps(StepsError::TooMany { max: u32::MAX }));
         let base = self.buffers[run.members[0].index()].memory.extent().start();
         let first_member = place(self.members.len())?;
         self.members.extend_from_slice(&run.members);
@@ -414,6 +505,9 @@ impl<'m> Draft<'m> {
         let mut first = 0;
         for (piece, set) in pieces {
             let id = place(self.chunks.len())?;
+            if self.chunks.len() == CHUNKS_MAX {
+                return Err(self.too_many(run));
+            }
             while first + 1 < all && extent(first).end() <= piece.start {
                 first += 1;
             }
@@ -449,14 +543,13 @@ impl<'m> Draft<'m> {
     }
 
     /// Not even disjoint shares fit: the limits of the rails together, against what was over one of them.
-    fn exhausted(&self, run: &Run, rails: &[RailId], by_mrs: bool, over: &PlanError) -> PlanError {
+    fn exhausted(&self, run: &Run, rails: &[RailId], budget: Budget, over: &PlanError) -> PlanError {
         let buffer = self.buffers[run.members[0].index()].name.to_string();
-        PlanError::Shares {
-            buffer,
-            rails: rails.iter().fold(0, |rails, _| rails + 1),
-            what: if by_mrs { "registrations" } else { "page entries" },
-            over: Box::new(over.clone()),
-        }
+        PlanError::Shares { buffer, rails: rails.len(), budget, over: Box::new(over.clone()) }
+    }
+
+    fn too_many(&self, run: &Run) -> PlanError {
+        PlanError::TooManyChunks { buffer: self.buffers[run.members[0].index()].name.to_string(), max: CHUNKS_MAX }
     }
 }
 

@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pinrail_core::{
-    BufferId, ChunkId, DevicePath, Extent, Kind, Machine, PinsCounted, Place, PrepareStep, RailId, RailLimits, Source, StepId,
-    StepWhat,
+    Access, BufferId, ChunkId, DevicePath, Extent, Kind, Machine, PinsCounted, Place, PrepareStep, RailId, RailLimits, Source,
+    StepId, StepWhat,
 };
 use pinrail_policy::testing::for_all;
 use pinrail_policy::{CallerOrder, Coverage, Policy, Slices};
@@ -65,14 +65,7 @@ fn plan(batch: &Batch, moved: u64, machine: &Machine, policy: &Policy) -> Result
 }
 
 fn is_a_limit(error: &PlanError) -> bool {
-    matches!(
-        error,
-        PlanError::MrSize { .. }
-            | PlanError::Unit { .. }
-            | PlanError::MrCount { .. }
-            | PlanError::PageBudget { .. }
-            | PlanError::Shares { .. }
-    )
+    matches!(error, PlanError::MrSize { .. } | PlanError::Unit { .. } | PlanError::Budget { .. } | PlanError::Shares { .. })
 }
 
 /// Both are one plan, whose addresses lie so many bytes apart.
@@ -161,20 +154,28 @@ fn check_needs(plan: &Plan) {
             recount.mrs += 1;
             recount.bytes += planned.len();
             recount.pages += planned.pages;
+            recount.pages_remote_write += if planned.access.contains(Access::REMOTE_WRITE) { planned.pages } else { 0 };
             recount.pinned_bytes += planned.pages * planned.page_size();
         }
         assert_eq!(*of, recount, "{rail}");
-        let RailLimits { max_mrs, max_pages, .. } = plan.rails()[rail.index()].limits;
-        assert!(max_mrs.is_none_or(|max| of.mrs <= max), "{rail} takes {max_mrs:?} registrations: {of:?}");
-        assert!(max_pages.is_none_or(|max| of.pages <= max), "{rail} maps {max_pages:?} pages: {of:?}");
+        let RailLimits { max_mr_size: _, max_mrs, max_pages, max_pages_remote_write, max_bytes } =
+            plan.rails()[rail.index()].limits;
+        let held = plan.live().get(rail.index()).copied().unwrap_or_default();
+        let within = |need: u64, live: u64, max: Option<u64>| need == 0 || max.is_none_or(|max| need + live <= max);
+        assert!(within(of.mrs, held.mrs, max_mrs), "{rail} takes {max_mrs:?} registrations: {of:?}");
+        assert!(within(of.pages, held.pages, max_pages), "{rail} maps {max_pages:?} pages: {of:?}");
+        let (writable, live) = (of.pages_remote_write, held.pages_remote_write);
+        assert!(within(writable, live, max_pages_remote_write), "{rail} maps {max_pages_remote_write:?} such pages: {of:?}");
+        assert!(within(of.bytes, held.bytes, max_bytes), "{rail} holds {max_bytes:?} bytes: {of:?}");
     }
-    let pinned = |counted: &[PinsCounted]| {
+    let pinned = |counted: &[PinsCounted], with_own: bool| {
         let rails = plan.rails().iter().zip(&needs.rails).filter(|(rail, _)| counted.contains(&rail.pins));
-        rails.map(|(_, of)| of.pinned_bytes).sum::<u64>()
+        rails.map(|(rail, of)| of.pinned_bytes + if with_own { rail.own_pinned_bytes } else { 0 }).sum::<u64>()
     };
-    assert_eq!(needs.memlock_process_bytes, pinned(&[PinsCounted::Process]));
-    assert_eq!(needs.memlock_user_bytes, pinned(&[PinsCounted::User]));
-    assert_eq!(needs.pinned_bytes, pinned(&[PinsCounted::Process, PinsCounted::User, PinsCounted::Unknown]));
+    let all = [PinsCounted::Process, PinsCounted::User, PinsCounted::Unknown];
+    assert_eq!(needs.memlock_process_bytes, pinned(&[PinsCounted::Process], true));
+    assert_eq!(needs.memlock_user_bytes, pinned(&[PinsCounted::User], true));
+    assert_eq!((needs.pinned_bytes, needs.memlock_bytes), (pinned(&all, false), pinned(&all, true)));
     assert_eq!(needs.mrs, needs.rails.iter().map(|of| of.mrs).sum::<u64>());
     assert_eq!(needs.pages, needs.rails.iter().map(|of| of.pages).sum::<u64>());
 }

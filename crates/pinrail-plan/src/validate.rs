@@ -1,6 +1,6 @@
 //! What must hold of a batch before anything is planned.
 
-use pinrail_core::{Buffer, BufferId, DevicePath, Machine, Place, RailId};
+use pinrail_core::{Buffer, BufferId, DevicePath, Machine, Place, Rail, RailId};
 
 use crate::PlanError;
 
@@ -46,17 +46,37 @@ pub(crate) fn device_is_known(buffer: &Buffer, machine: &Machine) -> Result<(), 
     }
 }
 
+/// The rails a plan was made for are the machine's, each at the place where it was.
+pub(crate) fn same_rails(planned: &Machine, here: &Machine) -> Result<(), PlanError> {
+    let other = |plan: String, here: String, rail: Option<String>| Err(PlanError::OtherMachine { plan, here, rail });
+    for (was, is) in planned.rails.iter().zip(&here.rails).filter(|(was, is)| was.name == is.name) {
+        if let (Some(planned), Some(found)) = (was.pci, is.pci)
+            && planned != found
+        {
+            let name = &was.name;
+            return other(format!("rail {name:?} at {planned}"), format!("it at {found}"), Some(name.clone()));
+        }
+    }
+    let gone = planned.rails.iter().find(|rail| here.rails.iter().all(|is| is.name != rail.name));
+    if planned.rails.iter().map(|rail| &rail.name).eq(here.rails.iter().map(|rail| &rail.name)) {
+        return Ok(());
+    }
+    let rails = |machine: &Machine| format!("rails {}", machine.rail_names());
+    other(rails(planned), rails(here), gone.map(|rail| rail.name.clone()))
+}
+
 /// Each chosen rail must reach the memory and grant the access.
 pub(crate) fn rails_serve(buffer: &Buffer, rails: &[RailId], machine: &Machine) -> Result<(), PlanError> {
     let asked = buffer.access.effective();
+    let names = |rail: &Rail| (buffer.name.to_string(), rail.name.clone());
     for rail in rails.iter().map(|rail| &machine.rails[rail.index()]) {
-        let (buffer_name, rail_name) = (buffer.name.to_string(), rail.name.clone());
         if matches!(buffer.place, Place::Gpu(_)) && rail.device == DevicePath::None {
-            return Err(PlanError::NoDevicePath { buffer: buffer_name, rail: rail_name });
+            let (buffer, rail) = names(rail);
+            return Err(PlanError::NoDevicePath { buffer, rail });
         }
         if !rail.access.contains(asked) {
-            let (asked, granted) = (asked.to_string(), rail.access.to_string());
-            return Err(PlanError::Access { buffer: buffer_name, rail: rail_name, asked, granted });
+            let ((buffer, rail), asked, granted) = (names(rail), asked.to_string(), rail.access.to_string());
+            return Err(PlanError::Access { buffer, rail, asked, granted });
         }
     }
     Ok(())

@@ -23,6 +23,12 @@ pub trait SelectRails: Send + Sync {
     /// The term in a spec, with the terms of its sharing where it has them.
     fn spec(&self) -> String;
 
+    /// True if the answer depends on nothing of a buffer but its [`Place`](pinrail_core::Place): then it is asked once for
+    /// all buffers of one place, which is what makes large batches cheap to plan.
+    fn is_by_place(&self) -> bool {
+        false
+    }
+
     /// The same policy with the given parts of its sharing replaced; `None` where it does not choose by nearness.
     fn with_local(&self, _share: Option<Share>, _max: Option<NonZeroU32>) -> Option<Arc<dyn SelectRails>> {
         None

@@ -25,7 +25,7 @@
 //!
 //! The kernel charges pins to the user who opened the ring, whoever registers; other processes of that user count and
 //! cannot be seen. Recent kernels charge the ring itself too, two pages (tried on 6.18), so a batch that needs exactly
-//! the limit does not fit.
+//! the limit does not fit: each rail says so in [`Rail::own_pinned_bytes`](pinrail_core::Rail::own_pinned_bytes).
 //!
 //! # Fork
 //!

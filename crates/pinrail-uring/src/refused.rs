@@ -246,7 +246,7 @@ fn applies(memlock: &Memlock) -> bool {
 }
 
 /// `6.1.0-18-amd64` is (6, 1).
-fn version(release: &str) -> Option<(u32, u32)> {
+pub(crate) fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

@@ -10,7 +10,7 @@ use crate::slots::Slots;
 use crate::sys;
 
 /// Most slots a table may have: `IORING_MAX_REG_BUFFERS` of every kernel that has updatable tables.
-const SLOTS_MAX: u32 = 1 << 14;
+pub(crate) const SLOTS_MAX: u32 = 1 << 14;
 
 /// One ring: one rail. It lives as long as the registrar or an MR needs it.
 ///

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use pinrail_core::{Access, DevicePath, Mr, PinsCounted, Rail, RailId, RailLimits};
+use pinrail_memory::Pages;
 
-use crate::refused::{Facts, OpenError, diagnose};
-use crate::ring::Ring;
+use crate::refused::{Facts, OpenError, diagnose, version};
+use crate::ring::{Ring, SLOTS_MAX};
 use crate::sys;
 
 /// Registers memory in the fixed buffer tables of io_uring rings, one ring for each rail.
@@ -42,11 +43,31 @@ pub(crate) struct Token {
 /// Bytes of one registration: the kernel's `SZ_1G` in `io_buffer_validate`, which answers `EFAULT` above it.
 const MR_SIZE_MAX: u64 = 1 << 30;
 
+/// Pages that the kernel charges for a ring of our size, whoever opened it.
+const RING_PAGES: u64 = 2;
+
+/// The first kernel that was seen to charge them. Earlier ones may: then a batch that needs all of the limit is refused by
+/// the kernel and not before.
+const RINGS_CHARGED_SINCE: (u32, u32) = (6, 18);
+
 impl Uring {
+    /// What a ring takes at most: 1 GiB a registration, and as many registrations as a table may have slots.
+    pub const LIMITS: RailLimits = RailLimits {
+        max_mr_size: Some(MR_SIZE_MAX),
+        max_mrs: Some(SLOTS_MAX as u64),
+        max_pages: None,
+        max_pages_remote_write: None,
+        max_bytes: None,
+    };
+
     /// Opens a ring for each of the rails, in their order.
     ///
     /// Names and places of the rails are kept as given. Of their limits and the rings' own the smaller holds: 1 GiB a
     /// registration, and as many registrations as the kernel grants slots, which is tried (16384 today).
+    ///
+    /// A rail without `max_mrs` gets the longest table, which whoever does not know how many registrations will come needs.
+    /// Who knows sets it: for every huge page that is pinned the kernel (6.18) walks the whole table, empty slots too, and
+    /// 1 GiB of them takes four times as long with 16384 slots as with 64. Pages of 4 KiB do not notice.
     ///
     /// # Errors
     /// [`OpenError`] says which refusal it was, and its [`diagnosis`](OpenError::diagnosis) what to do. No ring is left open.
@@ -126,7 +147,11 @@ impl Uring {
 
     fn push(&mut self, rail: &Rail, ring: Ring) {
         let mut offered = Rail::named("");
-        offered.limits = RailLimits { max_mr_size: Some(MR_SIZE_MAX), max_mrs: Some(ring.slots.total().into()), max_pages: None };
+        offered.limits = RailLimits { max_mrs: Some(ring.slots.total().into()), ..Uring::LIMITS };
+        let is_charged = version(&self.release).is_some_and(|running| running >= RINGS_CHARGED_SINCE);
+        if is_charged && ring.queue().is_some() {
+            offered.own_pinned_bytes = RING_PAGES * Pages::Small.page_size();
+        }
         offered.pins = PinsCounted::User;
         offered.device = DevicePath::None;
         offered.calls_in_parallel = NonZeroU32::MIN;

@@ -159,7 +159,7 @@ impl Domain {
             // All ones is how a device says that it has no limit (rxe).
             max_mr_size: Some(attr.max_mr_size).filter(|&bytes| bytes > 0 && bytes < u64::MAX),
             max_mrs: u64::try_from(attr.max_mr).ok().filter(|&mrs| mrs > 0),
-            max_pages: None,
+            ..RailLimits::default()
         };
         rail.pins = PinsCounted::Process;
         // Without dma-buf, whether a peer-memory driver takes a device's addresses is known only when it is tried.

@@ -26,10 +26,17 @@ impl Document for Topo {
             shown
         };
         let nodes: Vec<Value> = self.nodes.iter().map(node).collect();
-        json!({"rails": rails, "gpus": gpus, "nodes": nodes, "notes": machine.notes})
+        let mut whole = json!({"rails": rails, "gpus": gpus, "nodes": nodes, "notes": machine.notes});
+        if let Some(toml) = &self.saved {
+            whole["toml"] = json!(toml);
+        }
+        whole
     }
 
     fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
+        if let Some(toml) = &self.saved {
+            return to.write_all(toml.as_bytes());
+        }
         let machine = &self.machine;
         write!(to, "{}", pinrail_topology::matrix(machine, width))?;
         let gpus = self.gpus.iter().map(|(pci, near)| row(machine, format!("GPU {pci}"), near));

@@ -24,6 +24,10 @@ fn every_wrong_batch_is_one_clear_line_of_its_kind() {
         // The same file is refused in the same way before anything is registered.
         refused(&["register", "--backend", "uring", "--batch", path.to_str().unwrap()], kind, exit);
     }
+    let unknown = batch("unknown-rail", r#"{"buffers":[{"len":1}],"rail_limits":{"mlx5_0":{"max_mrs":1}}}"#);
+    let error = refused(&["plan", "--batch", unknown.to_str().unwrap(), "--rails", "2"], "unknown-rail", 1);
+    let message = "rail_limits name rail \"mlx5_0\", which this machine does not have: there are rail0, rail1";
+    assert_eq!(error["message"], message);
     let middle = batch("middle", r#"{"buffers":[{"len":4096},{"name":"second","len":0},{"len":4096}]}"#);
     assert_eq!(refused(&["plan", "--batch", middle.to_str().unwrap()], "zero-length", 1)["buffer"], "second");
 }
@@ -39,6 +43,14 @@ fn a_batch_that_is_no_file_or_too_large_a_file_is_a_wrong_argument() {
     fs::remove_file(path).unwrap();
     // A device has no length to look at first.
     assert_eq!(refused(&["plan", "--batch", "/dev/zero"], "usage", 2)["limit"], 64u64 << 20);
+    let error = refused(&["plan", "--batch", "/dev/zero"], "usage", 2);
+    assert_eq!(error["message"], "batch file /dev/zero does not end within the 64 MiB that are read");
+    let error = refused(&["plan", "--batch", "nonsense"], "batch", 2);
+    let message = "\"nonsense\" is no batch shape: neither kimi-k3 nor a count and a size with an x between them; and there is no file of that name";
+    assert_eq!(error["message"], message);
+    // Windows' editors begin a text with a mark.
+    let marked = batch("marked", "\u{feff}{\"buffers\":[{\"len\":1}]}");
+    assert_eq!(json(["plan", "--batch", marked.to_str().unwrap()])["tasks"], 1);
     let path = folder("latin").join("batch.json");
     fs::write(&path, b"{\"buffers\":[{\"name\":\"\xe9\",\"len\":1}]}").unwrap();
     refused(&["plan", "--batch", path.to_str().unwrap()], "batch", 2);
@@ -74,6 +86,12 @@ fn arguments_that_make_no_sense_are_usage_errors_also_as_json() {
     ] {
         refused(arguments, "usage", 2);
     }
+}
+
+#[test]
+fn json_that_is_asked_for_in_a_way_that_is_none_is_still_answered_in_json() {
+    let ran = run(pinrail().args(["plan", "--batch", "1x1", "--json=true"]));
+    assert_eq!(ran.error("usage", 2)["kind"], "usage");
 }
 
 #[test]

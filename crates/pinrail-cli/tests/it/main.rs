@@ -8,6 +8,7 @@ mod documents;
 mod libfabric;
 mod limits;
 mod plan;
+mod plan_files;
 mod register;
 mod signals;
 mod support;

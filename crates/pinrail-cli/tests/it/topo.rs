@@ -49,6 +49,8 @@ mod with_the_feature {
         let topo = support::json(["topo", "--machine", &file(), "--save", saved]);
         assert_eq!(support::json(["topo", "--machine", saved]), topo);
         refused(&["topo", "--machine", saved, "--save", "/nonexistent/machine.toml"], "io", 1);
+        let printed = run(pinrail().args(["topo", "--machine", saved, "--save", "-"]));
+        assert_eq!(printed.out, fs::read_to_string(saved).unwrap(), "and nothing else");
     }
 
     #[test]

@@ -26,7 +26,12 @@
 //! | `unit` | bytes that no seam may divide | none |
 //! | `access` | list of `local-write`, `remote-read`, `remote-write` | all three |
 //!
-//! A misspelt key is an error.
+//! `rail_limits` are by rail name, those of `*` for every rail that does not set the same limit itself: `max_mr_size`,
+//! `max_mrs`, `max_pages`, `max_pages_remote_write` and `max_bytes`, in whole numbers above zero; see
+//! [`RailLimits`](crate::RailLimits). They only ever narrow: of what a rail says of itself and what is written here the
+//! smaller holds, because the rail refuses what exceeds its own word whatever a file says.
+//!
+//! A misspelt key is an error. A byte order mark before the text is skipped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -178,6 +183,10 @@ struct RawLimits {
     max_mrs: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_pages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_pages_remote_write: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_bytes: Option<u64>,
 }
 
 impl BatchSpec {
@@ -186,6 +195,7 @@ impl BatchSpec {
     /// # Errors
     /// [`BatchFileError`]; what is wrong with a buffer as such is [`BatchSpec::layout`]'s to say.
     pub fn from_json(text: &str) -> Result<BatchSpec, BatchFileError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let Object(file): Object<File> =
             serde_json::from_str(text).map_err(|error| BatchFileError::Syntax { message: error.to_string() })?;
         let buffers = file.buffers.into_iter().enumerate().map(|(at, Object(raw))| raw.read(at)).collect::<Result<_, _>>()?;
@@ -216,15 +226,8 @@ impl BatchSpec {
 impl File {
     fn of(spec: &BatchSpec) -> File {
         let buffers = spec.buffers.iter().enumerate().map(|(at, buffer)| Object(RawBuffer::of(at, buffer))).collect();
-        let limits = |limits: &RailLimits| RawLimits {
-            max_mr_size: limits.max_mr_size,
-            max_mrs: limits.max_mrs,
-            max_pages: limits.max_pages,
-        };
-        File {
-            buffers,
-            rail_limits: ByRail(spec.rail_limits.iter().map(|(rail, of)| (rail.clone(), Object(limits(of)))).collect()),
-        }
+        let limits = spec.rail_limits.iter().map(|(rail, &limits)| (rail.clone(), Object(RawLimits::of(limits))));
+        File { buffers, rail_limits: ByRail(limits.collect()) }
     }
 }
 
@@ -270,12 +273,17 @@ impl RawBuffer {
 
 impl RawLimits {
     fn read(self, rail: &str) -> Result<RailLimits, BatchFileError> {
-        let limits = RailLimits { max_mr_size: self.max_mr_size, max_mrs: self.max_mrs, max_pages: self.max_pages };
-        let named = [("max_mr_size", limits.max_mr_size), ("max_mrs", limits.max_mrs), ("max_pages", limits.max_pages)];
-        match named.into_iter().find(|(_, value)| *value == Some(0)) {
-            Some((limit, _)) => Err(BatchFileError::ZeroLimit { rail: rail.to_owned(), limit }),
+        let RawLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes } = self;
+        let limits = RailLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes };
+        match limits.zero() {
+            Some(limit) => Err(BatchFileError::ZeroLimit { rail: rail.to_owned(), limit }),
             None => Ok(limits),
         }
+    }
+
+    fn of(limits: RailLimits) -> RawLimits {
+        let RailLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes } = limits;
+        RawLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes }
     }
 }
 
@@ -333,7 +341,11 @@ mod tests {
             (r#"{"buffers":[{"len":1,"addr":"0x10000000000000000"}]}"#, "0x1"),
             (r#"{"buffers":[{"len":1,"access":["write"]}]}"#, "write"),
             (r#"{"buffers":[],"rail_limits":{"*":{"max_mrs":0}}}"#, "max_mrs"),
+            (r#"{"buffers":[],"rail_limits":{"*":{"max_bytes":0}}}"#, "max_bytes is zero"),
+            (r#"{"buffers":[],"rail_limits":{"*":{"max_mr_size":"4294967296"}}}"#, "4294967296"),
             (r#"{"buffers":[],"rail_limits":{"*":{"max_mr_size":"4G"}}}"#, "4G"),
+            (r#"{"buffers":[],"rail_limits":{"*":{"max_mr_size":-1}}}"#, "-1"),
+            (r#"{"buffers":[],"rail_limits":{"*":{"max_mr_size":18446744073709551616}}}"#, "e+19"),
             (r#"{"buffers":[]} x"#, "trailing"),
             (r#"[[["n",5,"host",4096,null,null,null,null]],{}]"#, "an object"),
             (r#"{"buffers":[["n",5]]}"#, "an object"),

@@ -49,12 +49,14 @@
 //! | `max_mr_size` | `[[rail]]` | bytes of one registration, as a number or as in `"2GiB"` | no limit |
 //! | `max_mrs` | `[[rail]]` | live registrations | no limit |
 //! | `max_pages` | `[[rail]]` | page entries over all live registrations | no limit |
+//! | `max_pages_remote_write` | `[[rail]]` | page entries over all live registrations that peers may write to | no limit |
+//! | `max_bytes` | `[[rail]]` | bytes over all live registrations, as a number or as in `"64GB"` | no limit |
 //! | `access` | `[[rail]]` | list of `local-write`, `remote-read`, `remote-write` | all three |
 //! | `pins` | `[[rail]]` | whose memlock budget pins count against: `nothing`, `process`, `user` | unknown |
 //! | `device` | `[[rail]]` | how it reaches device memory: `none`, `address`, `dma-buf` | unknown |
 //! | `calls_in_parallel` | `[[rail]]` | calls that make progress at once | no limit |
 //!
-//! A number beyond 2^63 - 1, which TOML has no integers for, is written as a string. An unknown key is an error:
+//! A byte order mark before the text is skipped. A number beyond 2^63 - 1, which TOML has no integers for, is written as a string. An unknown key is an error:
 //! a misspelt `max_mr_sise` that was silently ignored would be a limit that does not hold.
 
 use std::fmt;
@@ -118,6 +120,7 @@ impl Machine {
     /// # Errors
     /// [`MachineFileError`], with the line.
     pub fn from_toml(text: &str) -> Result<Machine, MachineFileError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // The version is looked at first, so that a later format is not called misspelt.
         let Versioned { version } = parse(text)?;
         match version {
@@ -125,13 +128,11 @@ impl Machine {
             found => return Err(MachineFileError::Version { line: found.map(|version| line(text, version.span().start)) }),
         }
         let file: MachineFile<Spanned<RailFile>, Spanned<GpuFile>> = parse(text)?;
-        let MachineFile { version: _, notes, node, rail, gpu } = file;
+        let MachineFile { version, notes, node, rail, gpu } = file;
         let start = |span: std::ops::Range<usize>| line(text, span.start);
-        let (rail_lines, rails): (Vec<_>, Vec<_>) = rail.into_iter().map(|r| (start(r.span()), r.into_inner().into())).unzip();
-        let (gpu_lines, gpus): (Vec<_>, Vec<_>) = gpu.into_iter().map(|g| (start(g.span()), g.into_inner().into())).unzip();
-        let mut machine =
-            Machine { rails, gpus, nodes: node.into_iter().map(|node| NumaNode { id: NodeId(node.id) }).collect(), notes };
-        machine.name_all_nodes();
+        let (rail_lines, rail): (Vec<_>, Vec<_>) = rail.into_iter().map(|r| (start(r.span()), r.into_inner())).unzip();
+        let (gpu_lines, gpu): (Vec<_>, Vec<_>) = gpu.into_iter().map(|g| (start(g.span()), g.into_inner())).unzip();
+        let machine = MachineFile { version, notes, node, rail, gpu }.machine();
         match machine.check() {
             Ok(()) => Ok(machine),
             Err(problem) => {
@@ -144,14 +145,40 @@ impl Machine {
     /// Writes a machine file that reads back as this machine (with an entry for every node that a device names).
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let file = MachineFile {
+        toml::to_string(&self.file()).expect("strings, lists, tables and numbers within 63 bits are all TOML")
+    }
+
+    /// The machine file as part of a larger document: the same keys and values.
+    #[must_use]
+    pub fn to_json_value(&self) -> serde_json::Value {
+        serde_json::to_value(self.file()).expect("plain data has a text")
+    }
+
+    /// Reads what [`Machine::to_json_value`] wrote.
+    ///
+    /// # Errors
+    /// [`MachineFileError`], without a line.
+    pub fn from_json_value(value: serde_json::Value) -> Result<Machine, MachineFileError> {
+        let file: MachineFile<RailFile, GpuFile> =
+            serde_json::from_value(value).map_err(|error| MachineFileError::Syntax { line: None, message: error.to_string() })?;
+        if file.version != VERSION {
+            return Err(MachineFileError::Version { line: None });
+        }
+        let machine = file.machine();
+        match machine.check() {
+            Ok(()) => Ok(machine),
+            Err(problem) => Err(MachineFileError::Contradiction { line: None, problem }),
+        }
+    }
+
+    fn file(&self) -> MachineFile<RailFile, GpuFile> {
+        MachineFile {
             version: VERSION,
             notes: self.notes.clone(),
             node: self.nodes.iter().map(|node| NodeFile { id: node.id.0 }).collect(),
             rail: self.rails.iter().map(RailFile::from).collect(),
             gpu: self.gpus.iter().map(GpuFile::from).collect(),
-        };
-        toml::to_string(&file).expect("strings, lists, tables and numbers within 63 bits are all TOML")
+        }
     }
 
     fn name_all_nodes(&mut self) {
@@ -161,6 +188,16 @@ impl Machine {
         named.dedup();
         named.retain(|id| self.nodes.iter().all(|node| node.id != *id));
         self.nodes.extend(named.into_iter().map(|id| NumaNode { id }));
+    }
+}
+
+impl MachineFile<RailFile, GpuFile> {
+    fn machine(self) -> Machine {
+        let nodes = self.node.into_iter().map(|node| NumaNode { id: NodeId(node.id) }).collect();
+        let (rails, gpus) = (self.rail.into_iter().map(Rail::from).collect(), self.gpu.into_iter().map(Gpu::from).collect());
+        let mut machine = Machine { rails, gpus, nodes, notes: self.notes };
+        machine.name_all_nodes();
+        machine
     }
 }
 
@@ -239,6 +276,10 @@ struct RailFile {
     max_mrs: Option<Count>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_pages: Option<Count>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_pages_remote_write: Option<Count>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_bytes: Option<Bytes>,
     #[serde(default, skip_serializing_if = "AccessFile::is_full")]
     access: AccessFile,
     #[serde(default, skip_serializing_if = "Pins::is_unknown")]
@@ -274,6 +315,8 @@ impl From<RailFile> for Rail {
                 max_mr_size: file.max_mr_size.map(bytes),
                 max_mrs: file.max_mrs.map(count),
                 max_pages: file.max_pages.map(count),
+                max_pages_remote_write: file.max_pages_remote_write.map(count),
+                max_bytes: file.max_bytes.map(bytes),
             },
             access: file.access.0,
             pins: file.pins.into(),
@@ -286,7 +329,7 @@ impl From<RailFile> for Rail {
 
 impl From<&Rail> for RailFile {
     fn from(rail: &Rail) -> RailFile {
-        let RailLimits { max_mr_size, max_mrs, max_pages } = rail.limits;
+        let RailLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes } = rail.limits;
         RailFile {
             name: rail.name.clone(),
             pci: rail.pci.map(Pci),
@@ -298,6 +341,8 @@ impl From<&Rail> for RailFile {
             max_mr_size: max_mr_size.map(Bytes),
             max_mrs: max_mrs.map(Count),
             max_pages: max_pages.map(Count),
+            max_pages_remote_write: max_pages_remote_write.map(Count),
+            max_bytes: max_bytes.map(Bytes),
             access: AccessFile(rail.access),
             pins: rail.pins.into(),
             device: rail.device.into(),
@@ -560,13 +605,14 @@ mod tests {
             node in proptest::option::of(any::<u32>().prop_map(NodeId)),
             bridges in proptest::collection::vec(text(), 0..4),
             (mbps, max_mr_size, max_mrs, max_pages) in (number(), number(), number(), number()),
+            (max_pages_remote_write, max_bytes) in (number(), number()),
             state in prop_oneof![Just(RailState::Up), Just(RailState::Down), Just(RailState::Unknown)],
             access in (0u8..8).prop_map(|bits| Access::from_bits(bits).unwrap()),
             pins in prop_oneof![Just(PinsCounted::Nothing), Just(PinsCounted::Process), Just(PinsCounted::User), Just(PinsCounted::Unknown)],
             device in prop_oneof![Just(DevicePath::None), Just(DevicePath::Address), Just(DevicePath::DmaBuf), Just(DevicePath::Unknown)],
             calls_in_parallel: NonZeroU32,
         ) -> Rail {
-            let limits = RailLimits { max_mr_size, max_mrs, max_pages };
+            let limits = RailLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes };
             Rail { pci, node, bridges, vf_of, mbps, state, limits, access, pins, device, calls_in_parallel, ..Rail::named(name) }
         }
     }
@@ -592,8 +638,9 @@ mod tests {
             let mut machine = Machine { rails, gpus, nodes, notes };
             prop_assume!(machine.check().is_ok());
             machine.name_all_nodes();
-            let text = machine.to_toml();
-            prop_assert_eq!(Machine::from_toml(&text), Ok(machine), "{}", text);
+            let (text, value) = (machine.to_toml(), machine.to_json_value());
+            prop_assert_eq!(Machine::from_toml(&format!("\u{feff}{text}")), Ok(machine.clone()), "{}", text);
+            prop_assert_eq!(Machine::from_json_value(value), Ok(machine), "{}", text);
         }
 
         #[test]

@@ -126,6 +126,13 @@ impl Books {
         })
     }
 
+    /// What all batches hold, or what somebody knew of before where that is more: other registrars' on the same rails.
+    pub(super) fn live_beside(&self, known: &[RailNeeds]) -> Vec<RailNeeds> {
+        let rails = self.used.len().max(known.len());
+        let of = |list: &[RailNeeds], rail: usize| list.get(rail).copied().unwrap_or_default();
+        (0..rails).map(|rail| of(&self.used, rail).most(of(known, rail))).collect()
+    }
+
     /// One more reference on each of these.
     pub(super) fn reference(&mut self, members: &[Member]) {
         for &(batch, buffer) in members {
@@ -290,10 +297,7 @@ impl Books {
 fn add(used: &mut Vec<RailNeeds>, needs: &[RailNeeds]) {
     used.resize(used.len().max(needs.len()), RailNeeds::default());
     for (used, need) in used.iter_mut().zip(needs) {
-        used.mrs += need.mrs;
-        used.bytes = used.bytes.saturating_add(need.bytes);
-        used.pages = used.pages.saturating_add(need.pages);
-        used.pinned_bytes = used.pinned_bytes.saturating_add(need.pinned_bytes);
+        *used = used.plus(*need);
     }
 }
 
@@ -310,8 +314,5 @@ fn subtract_all(used: &mut [RailNeeds], plan: &Plan) {
 
 fn subtract(used: &mut [RailNeeds], rail: RailId, chunk: &PlannedChunk) {
     let Some(used) = used.get_mut(rail.index()) else { return };
-    used.mrs = used.mrs.saturating_sub(1);
-    used.bytes = used.bytes.saturating_sub(chunk.len());
-    used.pages = used.pages.saturating_sub(chunk.pages);
-    used.pinned_bytes = used.pinned_bytes.saturating_sub(chunk.pinned_bytes());
+    *used = used.minus(RailNeeds::of(chunk));
 }

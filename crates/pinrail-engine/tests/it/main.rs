@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod budgets;
 mod detach;
 mod fake;
 mod pairs;

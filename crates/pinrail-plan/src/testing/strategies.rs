@@ -95,11 +95,17 @@ pub fn batches() -> impl Strategy<Value = Batch> {
 
 /// Limits as rails of one machine have them: none, enough for most batches, or too tight for many.
 fn limits() -> impl Strategy<Value = RailLimits> {
-    let limits = |(max_mr_size, max_mrs, max_pages)| RailLimits { max_mr_size, max_mrs, max_pages };
+    let limits = |((max_mr_size, max_mrs, max_pages), (max_pages_remote_write, max_bytes))| RailLimits {
+        max_mr_size,
+        max_mrs,
+        max_pages,
+        max_pages_remote_write,
+        max_bytes,
+    };
     let pages = (4u64..256).prop_map(|pages| pages * 4096);
     let size = proptest::option::weighted(0.8, prop_oneof![2 => pages, 2 => 30_000u64..1 << 21, 1 => Just(PAGE_MAX)]);
-    let enough = (size, of(100u64..1_000), of(1_000u64..10_000));
-    let tight = (of(1u64..100_000), of(1u64..20), of(1u64..200));
+    let enough = ((size, of(100u64..1_000), of(1_000u64..10_000)), (of(1_000u64..10_000), of(1u64 << 22..1 << 26)));
+    let tight = ((of(1u64..100_000), of(1u64..20), of(1u64..200)), (of(1u64..200), of(1u64..1 << 20)));
     prop_oneof![3 => Just(RailLimits::default()), 5 => enough.prop_map(limits), 2 => tight.prop_map(limits)]
 }
 
@@ -109,9 +115,11 @@ pub fn machines() -> impl Strategy<Value = Machine> {
         proptest::sample::select(&[PinsCounted::Nothing, PinsCounted::Process, PinsCounted::User, PinsCounted::Unknown][..]);
     let device = prop_oneof![30 => Just(DevicePath::Unknown), 10 => Just(DevicePath::DmaBuf), 10 => Just(DevicePath::Address), 1 => Just(DevicePath::None)];
     let access = prop_oneof![50 => Just(Access::FULL), 1 => (0u8..8).prop_map(Access::from_bits_truncate)];
-    let of_each = vec((0u64..3, pins, device, access, of_policies::counts()), 12);
+    let own = prop_oneof![Just(0u64), Just(8192)];
+    let of_each = vec(((0u64..3, pins, own), device, access, of_policies::counts()), 12);
     (of_policies::machines(), limits(), of_each).prop_map(|(mut machine, limits, of_each)| {
-        for (rail, (more, pins, device, access, calls_in_parallel)) in machine.rails.iter_mut().zip(of_each) {
+        for (rail, ((more, pins, own), device, access, calls_in_parallel)) in machine.rails.iter_mut().zip(of_each) {
+            rail.own_pinned_bytes = own;
             rail.limits = RailLimits { max_mr_size: limits.max_mr_size.map(|size| size + more * 4096), ..limits };
             (rail.pins, rail.device, rail.access, rail.calls_in_parallel) = (pins, device, access, calls_in_parallel);
         }
@@ -125,6 +133,7 @@ pub struct Wider {
     max_mr_size: Option<u64>,
     max_mrs: Option<u64>,
     max_pages: Option<u64>,
+    max_bytes: Option<u64>,
     calls: u32,
 }
 
@@ -137,6 +146,8 @@ impl Wider {
             max_mr_size: wider(rail.limits.max_mr_size, self.max_mr_size),
             max_mrs: wider(rail.limits.max_mrs, self.max_mrs),
             max_pages: wider(rail.limits.max_pages, self.max_pages),
+            max_pages_remote_write: wider(rail.limits.max_pages_remote_write, self.max_pages),
+            max_bytes: wider(rail.limits.max_bytes, self.max_bytes),
         };
         Rail { limits, calls_in_parallel: rail.calls_in_parallel.saturating_add(self.calls), ..rail.clone() }
     }
@@ -145,10 +156,11 @@ impl Wider {
 /// Wider by nothing, by a little, by much, and without a limit.
 pub fn wider() -> impl Strategy<Value = Wider> {
     let more = || prop_oneof![2 => Just(Some(0u64)), 2 => (1u64..10_000).prop_map(Some), 1 => Just(None)];
-    (more(), more(), more(), 0u32..4).prop_map(|(max_mr_size, max_mrs, max_pages, calls)| Wider {
+    (more(), more(), more(), more(), 0u32..4).prop_map(|(max_mr_size, max_mrs, max_pages, max_bytes, calls)| Wider {
         max_mr_size,
         max_mrs,
         max_pages,
+        max_bytes,
         calls,
     })
 }

@@ -14,6 +14,10 @@ impl SelectRails for AllRails {
     fn spec(&self) -> String {
         "all-rails".to_owned()
     }
+
+    fn is_by_place(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

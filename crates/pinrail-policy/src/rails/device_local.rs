@@ -27,6 +27,10 @@ impl SelectRails for DeviceLocal {
         format!("device-local+{}", self.0.spec())
     }
 
+    fn is_by_place(&self) -> bool {
+        true
+    }
+
     fn with_local(&self, share: Option<Share>, max: Option<NonZeroU32>) -> Option<Arc<dyn SelectRails>> {
         Some(Arc::new(DeviceLocal(self.0.with(share, max))))
     }

@@ -11,11 +11,8 @@ pub struct NamedRails(pub Vec<String>);
 impl SelectRails for NamedRails {
     fn select(&self, _: &Buffer, machine: &Machine) -> Result<Selection, PolicyError> {
         let find = |name: &String| {
-            machine.rail_by_name(name).ok_or_else(|| {
-                let have: Vec<&str> = machine.rails.iter().map(|rail| rail.name.as_str()).collect();
-                let have = if have.is_empty() { "no rail".to_owned() } else { have.join(", ") };
-                PolicyError::UnknownRail { policy: self.spec(), rail: name.clone(), have }
-            })
+            let unknown = || PolicyError::UnknownRail { policy: self.spec(), rail: name.clone(), have: machine.rail_names() };
+            machine.rail_by_name(name).ok_or_else(unknown)
         };
         let rails = self.0.iter().map(find).collect::<Result<Vec<_>, _>>()?;
         Ok(Selection { rails, path: None, why: Cow::Borrowed("named by the policy"), fallback: None })
@@ -23,6 +20,10 @@ impl SelectRails for NamedRails {
 
     fn spec(&self) -> String {
         format!("rails={}", self.0.join(","))
+    }
+
+    fn is_by_place(&self) -> bool {
+        true
     }
 }
 

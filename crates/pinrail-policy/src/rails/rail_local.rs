@@ -33,6 +33,10 @@ impl SelectRails for RailLocal {
         format!("rail-local+{}", self.0.spec())
     }
 
+    fn is_by_place(&self) -> bool {
+        true
+    }
+
     fn with_local(&self, share: Option<Share>, max: Option<NonZeroU32>) -> Option<Arc<dyn SelectRails>> {
         Some(Arc::new(RailLocal(self.0.with(share, max))))
     }

@@ -6,7 +6,8 @@ use super::{Verdict, check_spec, for_all, strategies};
 use crate::{PolicyError, SelectRails};
 
 /// Checks that a choice of rails is one: at least one rail, each once, all of the machine's, with a reason; that it
-/// depends on nothing but its arguments; and that it is refused only for want of a rail or of a device that was named.
+/// depends on nothing but its arguments, and on a buffer's place alone where it says so; and that it is refused only for
+/// want of a rail or of a device that was named.
 ///
 /// # Panics
 /// With the smallest case in which a promise is broken.
@@ -23,6 +24,9 @@ fn case(select: &dyn SelectRails, buffer: &Buffer, machine: &Machine, other: &Bu
     drop(select.select(other, machine));
     if select.select(buffer, machine) != answer {
         return broken("answers one thing and then another".to_owned());
+    }
+    if select.is_by_place() && select.select(&other.clone().with_place(buffer.place), machine).ok() != answer.clone().ok() {
+        return broken("goes by more than the place, which it denies".to_owned());
     }
     let selection = match answer {
         Ok(selection) => selection,
@@ -109,6 +113,28 @@ mod tests {
             rails.get(usize::try_from(next).unwrap() % rails.len().max(1)).copied().into_iter().collect()
         };
         finds(AssertUnwindSafe(|| check_select(&Bad(round_robin))), "bad answers");
+    }
+
+    struct ByLength;
+
+    impl SelectRails for ByLength {
+        fn select(&self, buffer: &Buffer, machine: &Machine) -> Result<Selection, PolicyError> {
+            let mut selection = Selection::all_usable(self, buffer, machine)?;
+            // Every other length goes to the first rail only.
+            selection.rails.truncate(if buffer.len().is_multiple_of(2) { 1 } else { usize::MAX });
+            Ok(selection)
+        }
+        fn spec(&self) -> String {
+            "by-length".to_owned()
+        }
+        fn is_by_place(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_choice_by_more_than_the_place_is_found() {
+        finds(|| check_select(&ByLength), "by-length goes by more than the place");
     }
 
     struct Refuses;
