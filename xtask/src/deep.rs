@@ -7,7 +7,7 @@ use crate::workspace::Workspace;
 use crate::{Result, command::Line, install};
 
 /// The steps by name, in the order in which they end soonest.
-const STEPS: [&str; 7] = ["loom", "asan", "miri", "tsan", "soak", "fuzz", "mutants"];
+const STEPS: [&str; 8] = ["loom", "asan", "miri", "tsan", "soak", "guards", "fuzz", "mutants"];
 
 /// Minutes of fuzzing a target where nobody says.
 const FUZZ_MINUTES: u64 = 10;
@@ -32,6 +32,7 @@ pub(crate) fn run(workspace: &Workspace, named: &[&str]) -> Result<ExitCode> {
             "miri" => install::nightly(&["miri", "rust-src"]).map(|()| miri()),
             "tsan" => install::nightly(&["rust-src"]).and_then(|()| tsan()),
             "soak" => Ok(soak()),
+            "guards" => Ok(vec![Line::new("cargo run --quiet --locked --package xtask -- guards")]),
             "fuzz" => install::for_fuzzing().and_then(|()| fuzz(workspace, number.unwrap_or(FUZZ_MINUTES))),
             _ => install::for_mutants().map(|()| mutants(workspace)),
         };

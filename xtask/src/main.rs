@@ -20,6 +20,7 @@ mod clock;
 mod command;
 mod deep;
 mod fidelity;
+mod guards;
 mod install;
 mod steps;
 mod test;
@@ -39,8 +40,10 @@ usage: cargo xtask COMMAND
 
   bench [-- ARGS]      builds the release and compares every policy on real pinned pages; an option in ARGS goes to
                        `pinrail bench` and replaces the default of its name
-  deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak fuzz=MINUTES mutants
+  deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak guards fuzz=MINUTES
+                       mutants
   fidelity             writes the simulator's table of published figures into docs/SIMULATION.md
+  guards               takes ten guards against reported faults away, one at a time, and shows each one's test failing
   test [--no-install]  runs all that CI runs, after installing what is missing and saying what
   tidy                 checks the rules of the tree that no compiler knows
   vm [--rails N] [--no-install] [-- COMMAND]
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         ["bench", "--", given @ ..] => Workspace::load().and_then(|workspace| bench::run(&workspace, given)),
         ["deep", named @ ..] => Workspace::load().and_then(|workspace| deep::run(&workspace, named)),
         ["fidelity"] => Workspace::load().and_then(|workspace| fidelity::run(&workspace)),
+        ["guards"] => Workspace::load().and_then(|workspace| guards::run(&workspace)),
         ["test"] => Workspace::load().and_then(|workspace| test::run(&workspace, true)),
         ["test", "--no-install"] => Workspace::load().and_then(|workspace| test::run(&workspace, false)),
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
