@@ -142,6 +142,10 @@ pub(crate) fn run(args: &Args) -> Answer {
 fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
     let interrupt = Interrupt::listen()?;
     let spec = args.spec(batch)?;
+    if args.backend.is_simulated() && spec.memory == MemoryState::Untouched {
+        let message = "the bench touches real pages and the simulator has none: sim:PROFILE takes --memory resident";
+        return Err(Error::usage(message));
+    }
     let wanted = machine.read()?;
     // An error of the command's own keeps its exit code past the library, which knows diagnoses only.
     let own = RefCell::new(None);
@@ -208,10 +212,6 @@ impl RunArgs {
         }
         if self.skew.is_some() && self.processes < 2 {
             return Err(Error::usage("--skew is about one of several processes: it needs --processes 2 or more"));
-        }
-        if self.backend.is_simulated() && self.memory == MemoryState::Untouched {
-            let message = "the bench touches real pages and the simulator has none: sim:PROFILE takes --memory resident";
-            return Err(Error::usage(message));
         }
         Ok(Spec {
             backend: self.backend.to_string(),
