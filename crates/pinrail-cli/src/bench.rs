@@ -143,6 +143,10 @@ pub(crate) fn run(args: &Args) -> Answer {
 fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
     // Files are read while Ctrl-C still ends the process: nothing else interrupts a pipe that nobody writes to.
     let spec = args.spec(batch)?;
+    if args.backend.is_simulated() && spec.memory == MemoryState::Untouched {
+        let message = "the bench touches real pages and the simulator has none: sim:PROFILE takes --memory resident";
+        return Err(Error::usage(message));
+    }
     let wanted = machine.read()?;
     let interrupt = Interrupt::listen()?;
     let policies: Vec<_> = args.policies.iter().filter_map(|of| Policy::new(spec.cores).with(of).ok()).collect();
@@ -214,10 +218,6 @@ impl RunArgs {
         }
         if self.skew.is_some() && self.processes < 2 {
             return Err(Error::usage("--skew is about one of several processes: it needs --processes 2 or more"));
-        }
-        if self.backend.is_simulated() && self.memory == MemoryState::Untouched {
-            let message = "the bench touches real pages and the simulator has none: sim:PROFILE takes --memory resident";
-            return Err(Error::usage(message));
         }
         Ok(Spec {
             backend: self.backend.to_string(),

@@ -16,15 +16,6 @@ pub(crate) struct Mapped {
     pub(crate) notes: Vec<String>,
 }
 
-/// Memory without bytes, as the simulator takes it.
-pub(crate) fn imagine(layout: &Layout) -> Result<Mapped, Error> {
-    let imagined = |Allocation { span, .. }: &Allocation| Memory::imagined(span.start, span.end - span.start);
-    let memories = layout.allocations.iter().map(imagined).collect::<Result<_, _>>();
-    // The layout has checked every extent.
-    let memories = memories.map_err(|error| Diagnosis::new(ErrorKind::Batch, error.to_string()))?;
-    Ok(Mapped { memories, notes: Vec::new() })
-}
-
 /// Maps every allocation; nothing is touched.
 pub(crate) fn map(layout: &Layout, pages: Pages) -> Result<Mapped, Error> {
     let mut mapped = Mapped { memories: Vec::with_capacity(layout.allocations.len()), notes: Vec::new() };

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
 use pinrail_conformance::{Target, Verified, verify};
-use pinrail_core::batch::{BatchSpec, Layout};
+use pinrail_core::batch::{Allocation, BatchSpec, Layout};
 use pinrail_core::size::Bytes;
-use pinrail_core::{ChunkId, Diagnosis, ErrorKind, Identity, Machine, Place, Registrar, Source};
+use pinrail_core::{ChunkId, Diagnosis, ErrorKind, Identity, Machine, Memory, Place, Registrar, Source};
 use pinrail_engine::{Attempts, Engine, Failure, OnFailure, Options, Registration, Report};
 use pinrail_memory::Pages;
 use pinrail_plan::{Plan, PlanDocument};
@@ -113,8 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
     }
 
     let is_simulated = args.backend.is_simulated();
-    let (mapped, mapping) =
-        clock::timed(|| if is_simulated { memory::imagine(&layout) } else { memory::map(&layout, args.pages) });
+    let (mapped, mapping) = clock::timed(|| if is_simulated { imagine(&layout) } else { memory::map(&layout, args.pages) });
     let memory::Mapped { memories, notes } = mapped?;
     output::note(&notes);
     let plan = || -> Result<Plan, Error> {
@@ -172,6 +171,15 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
         failed: failure.iter().flat_map(|failure| &failure.failed).map(|step| step.diagnosis()).collect(),
         failure: failure.map(Box::<Failure>::into),
     })
+}
+
+/// Memory without bytes, as the simulator takes it.
+fn imagine(layout: &Layout) -> Result<memory::Mapped, Error> {
+    let imagined = |Allocation { span, .. }: &Allocation| Memory::imagined(span.start, span.end - span.start);
+    let memories = layout.allocations.iter().map(imagined).collect::<Result<_, _>>();
+    // The layout has checked every extent.
+    let memories = memories.map_err(|error| Diagnosis::new(ErrorKind::Batch, error.to_string()))?;
+    Ok(memory::Mapped { memories, notes: Vec::new() })
 }
 
 /// What is to be registered where, as the arguments say it.

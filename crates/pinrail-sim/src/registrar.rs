@@ -76,7 +76,8 @@ impl Simulated {
         resident: bool,
         clock: Box<dyn Clock>,
     ) -> Simulated {
-        let rails: Vec<Rail> = rails.into_iter().map(|rail| Rail { pins: PinsCounted::Nothing, ..rail }).collect();
+        // Nothing is pinned here, for rails that do: nobody's budget is asked, and times count as those of pins.
+        let rails: Vec<Rail> = rails.into_iter().map(|rail| Rail { pins: PinsCounted::Unknown, ..rail }).collect();
         let state = State {
             all_touched: resident || profile.touch.is_none(),
             registered_bytes: vec![0; rails.len()],
