@@ -20,6 +20,7 @@ mod clock;
 mod command;
 mod deep;
 mod install;
+mod sim;
 mod steps;
 mod test;
 mod tidy;
@@ -39,6 +40,8 @@ usage: cargo xtask COMMAND
   bench [-- ARGS]      builds the release and compares every policy on real pinned pages; an option in ARGS goes to
                        `pinrail bench` and replaces the default of its name
   deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak fuzz=MINUTES mutants
+  sim --seeds N [--from SEED]
+                       runs the engine in virtual time, N worlds of things that go wrong, on all cores
   test [--no-install]  runs all that CI runs, after installing what is missing and saying what
   tidy                 checks the rules of the tree that no compiler knows
   vm [--rails N] [--no-install] [-- COMMAND]
@@ -53,6 +56,10 @@ fn main() -> ExitCode {
         ["bench"] => Workspace::load().and_then(|workspace| bench::run(&workspace, &[])),
         ["bench", "--", given @ ..] => Workspace::load().and_then(|workspace| bench::run(&workspace, given)),
         ["deep", named @ ..] => Workspace::load().and_then(|workspace| deep::run(&workspace, named)),
+        ["sim", given @ ..] => match sim::Asked::parse(given) {
+            Some(asked) => Workspace::load().and_then(|workspace| sim::run(&workspace, &asked)),
+            None => return misused(),
+        },
         ["test"] => Workspace::load().and_then(|workspace| test::run(&workspace, true)),
         ["test", "--no-install"] => Workspace::load().and_then(|workspace| test::run(&workspace, false)),
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),
