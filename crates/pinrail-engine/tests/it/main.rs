@@ -10,6 +10,7 @@ mod real;
 mod reports;
 mod seeds;
 mod soak;
+mod threads;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
