@@ -65,6 +65,12 @@ impl Line {
         String::from_utf8(output.stdout).map_err(|_| format!("`{self}` wrote something that is not UTF-8"))
     }
 
+    /// Runs it and returns whether it succeeded and what it wrote to standard output; its standard error is ours.
+    pub(crate) fn said(&self) -> Result<(bool, String)> {
+        let output = self.command().stderr(Stdio::inherit()).output().map_err(|why| self.not_started(&why))?;
+        Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+    }
+
     /// Whether it runs and succeeds; its output is dropped.
     pub(crate) fn succeeds(&self) -> bool {
         self.command().output().is_ok_and(|output| output.status.success())

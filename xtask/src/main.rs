@@ -22,6 +22,7 @@ mod deep;
 mod fidelity;
 mod guards;
 mod install;
+mod sim;
 mod steps;
 mod test;
 mod tidy;
@@ -44,6 +45,9 @@ usage: cargo xtask COMMAND
                        mutants
   fidelity             writes the simulator's table of published figures into docs/SIMULATION.md
   guards               takes ten guards against reported faults away, one at a time, and shows each one's test failing
+  deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak fuzz=MINUTES mutants
+  sim --seeds N [--from SEED]
+                       runs the engine in virtual time, N worlds of things that go wrong, on all cores
   test [--no-install]  runs all that CI runs, after installing what is missing and saying what
   tidy                 checks the rules of the tree that no compiler knows
   vm [--rails N] [--no-install] [-- COMMAND]
@@ -60,6 +64,10 @@ fn main() -> ExitCode {
         ["deep", named @ ..] => Workspace::load().and_then(|workspace| deep::run(&workspace, named)),
         ["fidelity"] => Workspace::load().and_then(|workspace| fidelity::run(&workspace)),
         ["guards"] => Workspace::load().and_then(|workspace| guards::run(&workspace)),
+        ["sim", given @ ..] => match sim::Asked::parse(given) {
+            Some(asked) => Workspace::load().and_then(|workspace| sim::run(&workspace, &asked)),
+            None => return misused(),
+        },
         ["test"] => Workspace::load().and_then(|workspace| test::run(&workspace, true)),
         ["test", "--no-install"] => Workspace::load().and_then(|workspace| test::run(&workspace, false)),
         ["tidy"] => Workspace::load().and_then(|workspace| tidy::run(&workspace)),

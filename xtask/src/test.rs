@@ -31,6 +31,7 @@ fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec
         one("examples", Line::new("cargo test --locked --workspace --all-features --doc")),
         Step { name: "alone", work: Work::Lines(crates().flat_map(each_feature_set).collect()) },
         Step { name: "alone-tests", work: Work::Lines(crates().map(tests_alone).collect()) },
+        one("sim", Line::new("cargo xtask sim --seeds 10000")),
         // Here, because most of what it runs has just been built.
         one("vm", Line::new(if install_missing { "cargo xtask vm" } else { "cargo xtask vm --no-install" })),
         one(

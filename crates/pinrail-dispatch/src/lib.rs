@@ -69,6 +69,9 @@ pub struct Start {
     pub in_flight: u32,
     /// True when a worker waits and another step could start: wake one.
     pub wake: bool,
+    /// True when no worker waits, another step could start, and limits that follow what is seen have let it: unless a worker
+    /// is on his way already, one more would be busy. Under limits that are fixed, [`Dispatch::workers_max`] are enough.
+    pub hire: bool,
 }
 
 /// How a step ended.

@@ -95,8 +95,10 @@ impl State {
         self.refresh(steps, lane);
         let seq = self.next_seq;
         self.next_seq += 1;
-        let wake = !self.waiting.is_empty() && self.startable().is_some() && !planted!(LostWakeUp);
-        Take::Start(Start { step, seq, in_flight: self.counts.running, wake })
+        let somebody_waits = !self.waiting.is_empty();
+        let more = (somebody_waits || self.limits.is_adaptive) && self.startable().is_some();
+        let (wake, hire) = (more && somebody_waits && !planted!(LostWakeUp), more && !somebody_waits);
+        Take::Start(Start { step, seq, in_flight: self.counts.running, wake, hire })
     }
 
     pub(crate) fn done(&mut self, steps: &Steps, step: StepId, outcome: Outcome, seen: Seen) {
@@ -284,6 +286,8 @@ struct LimitsInForce {
     caller: Limits,
     controlled: Limits,
     controller: Option<Box<dyn Controller>>,
+    /// Also after the controller panicked.
+    is_adaptive: bool,
     /// Set when the controller panicked; the limits it had set last stay.
     failed: Option<Tick>,
     in_force: Limits,
@@ -291,6 +295,7 @@ struct LimitsInForce {
 
 impl LimitsInForce {
     fn new(ceiling: Limits, control: Control) -> LimitsInForce {
+        let is_adaptive = matches!(control, Control::Adaptive(_));
         let (controlled, controller, failed) = match control {
             Control::Fixed(limits) => (limits, None, None),
             Control::Adaptive(controller) => match caught(|| controller.limits()) {
@@ -299,7 +304,7 @@ impl LimitsInForce {
             },
         };
         let in_force = ceiling.least(controlled);
-        LimitsInForce { ceiling, caller: Limits::NONE, controlled, controller, failed, in_force }
+        LimitsInForce { ceiling, caller: Limits::NONE, controlled, controller, is_adaptive, failed, in_force }
     }
 
     fn set_caller(&mut self, limits: Limits) {

@@ -157,12 +157,14 @@ impl Oracle {
 /// # Panics
 /// When a promise is broken.
 pub fn run_beside_oracle(shape: &Shape, ceiling: Limits, control: Control, ops: &[Op]) {
+    let is_adaptive = matches!(control, Control::Adaptive(_));
     let (control, controlled) = overheard(control);
     let dispatch = Dispatch::new(shape.steps(), ceiling, control);
     let mut pair = Pair {
         oracle: Oracle::new(shape.steps(), Limits::NONE),
         dispatch: &dispatch,
         ceiling,
+        is_adaptive,
         caller: Limits::NONE,
         controlled,
         running: Vec::new(),
@@ -225,6 +227,7 @@ struct Pair<'d> {
     oracle: Oracle,
     dispatch: &'d Dispatch,
     ceiling: Limits,
+    is_adaptive: bool,
     caller: Limits,
     controlled: Arc<Mutex<Limits>>,
     running: Vec<(StepId, WorkerId)>,
@@ -306,6 +309,8 @@ impl Pair<'_> {
                 self.peak = self.peak.max(start.in_flight);
                 let wanted = !self.waiting.is_empty() && self.oracle.smallest().is_some();
                 assert_eq!(start.wake, wanted, "the chain of wake-ups");
+                let wanted = self.is_adaptive && self.waiting.is_empty() && self.oracle.smallest().is_some();
+                assert_eq!(start.hire, wanted, "one more worker");
                 if start.wake {
                     self.deliver(Wake::One);
                 }

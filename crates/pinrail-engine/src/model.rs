@@ -15,7 +15,7 @@ use pinrail_policy::Control as Limiting;
 use crate::crew::Crew;
 use crate::failure::StepError;
 use crate::parker::Parker;
-use crate::run::{Control, Log as WorkerLog, Then, Work, Worker};
+use crate::run::{Control, Team, Then, Work};
 use crate::sync::{Mutex, lock};
 
 /// Each more multiplies the interleavings; races that need three are rare, and the canary needs one.
@@ -77,10 +77,6 @@ impl Work for Log {
     }
 }
 
-fn logs(workers: u32) -> Arc<[WorkerLog]> {
-    (0..workers).map(|_| WorkerLog::default()).collect()
-}
-
 /// The task of a chunk on its first rail.
 fn task(chunk: u32, rail: u16) -> StepWhat {
     StepWhat::Task { chunk: ChunkId(chunk), rail: RailId(rail), nth: 0 }
@@ -89,15 +85,16 @@ fn task(chunk: u32, rail: u16) -> StepWhat {
 /// Runs `workers` workers to their end and answers how many steps were done.
 fn run(dispatch: Dispatch, work: Log, workers: u32) -> usize {
     let control = Arc::new(Control::new(dispatch, Crew::default(), None));
-    let (work, logs) = (Arc::new(work), logs(workers));
-    let worker = |id| Worker::new(WorkerId(id), &control, &work, &logs, None);
+    let work = Arc::new(work);
+    let team = Team::new(&control, &work, None);
+    let own = team.worker();
     let others: Vec<_> = (1..workers)
-        .map(|id| {
-            let worker = worker(id);
+        .map(|_| {
+            let worker = team.worker();
             thread::spawn(move || worker.work())
         })
         .collect();
-    worker(0).work();
+    own.work();
     others.into_iter().for_each(|other| other.join().unwrap());
     let done = lock(&work.done).len();
     assert_eq!(control.dispatch.counts().running, 0);
@@ -137,17 +134,18 @@ fn a_stop_is_seen_by_everyone() {
 fn a_stop_from_outside_wakes_who_waits_and_who_pauses() {
     check(|| {
         let control = Arc::new(Control::new(dispatch(&[(&[0], 0), (&[0], 0)], false, 0), Crew::default(), None));
-        let (work, logs) = (Arc::new(Log { pauses: Some(task(0, 0)), ..Log::default() }), logs(2));
-        let worker = |id| Worker::new(WorkerId(id), &control, &work, &logs, None);
+        let work = Arc::new(Log { pauses: Some(task(0, 0)), ..Log::default() });
+        let team = Team::new(&control, &work, None);
+        let own = team.worker();
         let canceller = {
             let control = Arc::clone(&control);
             thread::spawn(move || control.stop(Stop::Cancelled))
         };
         let other = {
-            let worker = worker(1);
+            let worker = team.worker();
             thread::spawn(move || worker.work())
         };
-        worker(0).work();
+        own.work();
         other.join().unwrap();
         canceller.join().unwrap();
         assert!(lock(&work.done).len() <= 2);

@@ -172,53 +172,125 @@ pub(crate) struct Ended {
 /// the patience: a worker inside a call then is left behind, with all that its call needs.
 pub(crate) fn run<W: Work>(control: &Arc<Control>, work: &Arc<W>, patience: Option<&Arc<Patience>>) -> Ended {
     let crew = &control.crew;
-    let threads = control.dispatch.workers_max().min(crew.threads_max).max(1);
-    let logs: Arc<[Log]> = (0..threads).map(|_| Log::default()).collect();
-    let worker = |id| Worker::new(WorkerId(id), control, work, &logs, patience);
-    // With patience, worker 0 has a thread of its own too.
-    let first = u32::from(patience.is_none());
-    // A thread that cannot be had is not missed: those started, and at least this one, do all of the work.
-    let hired: Vec<Hired> =
-        (first..threads).map_while(|id| crew.hire(format!("pinrail-{}", id + 1 - first), worker(id)).ok()).collect();
-    let threads = hired.iter().fold(first, |threads, _| threads + 1).max(1);
-    let is_left = match patience {
-        Some(patience) if !hired.is_empty() => {
-            let all_ended = || logs[..hired.len()].iter().all(|log| logged(log).has_ended);
-            !crew.wait(patience, all_ended)
-        }
+    let team = Team::new(control, work, patience);
+    let own = patience.is_none().then(|| team.worker());
+    // More than could be busy now are brought by those who see that there is more to do.
+    let threads = control.dispatch.workers_max().min(crew.threads_max);
+    while team.len() < threads && team.hire() {}
+    let is_left = match (own, patience) {
+        (None, Some(patience)) if team.len() > 0 => !crew.wait(patience, || team.has_ended()),
         // Where not one thread can be had, this one is kept by a call that never returns, whatever the patience.
-        _ => {
-            crew.work(worker(0));
+        (own, _) => {
+            crew.work(own.unwrap_or_else(|| team.worker()));
             false
         }
     };
     if !is_left {
-        hired.into_iter().for_each(Hired::join);
+        team.join();
     }
-    Ended::of(&logs, threads)
+    team.ended()
 }
 
-impl Ended {
-    fn of(logs: &[Log], threads: u32) -> Ended {
+/// The workers of a run.
+pub(crate) struct Team<W> {
+    control: Arc<Control>,
+    work: Arc<W>,
+    patience: Option<Arc<Patience>>,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    logs: Vec<Arc<Log>>,
+    hired: Vec<Hired>,
+    /// A thread could not be had.
+    is_all: bool,
+}
+
+impl<W: Work> Team<W> {
+    pub(crate) fn new(control: &Arc<Control>, work: &Arc<W>, patience: Option<&Arc<Patience>>) -> Arc<Team<W>> {
+        let (control, work, patience) = (Arc::clone(control), Arc::clone(work), patience.cloned());
+        Arc::new(Team { control, work, patience, members: Mutex::default() })
+    }
+
+    /// One more worker, for whoever drives it.
+    pub(crate) fn worker(self: &Arc<Self>) -> Worker<W> {
+        let mut members = lock(&self.members);
+        let (id, log) = (WorkerId(members.len()), Arc::<Log>::default());
+        members.logs.push(Arc::clone(&log));
+        Worker { id, team: Arc::clone(self), log, at: At::Idle(None) }
+    }
+
+    /// One more worker, on a thread of its own. A thread that cannot be had is not missed: who is there does all of the work.
+    fn hire(self: &Arc<Self>) -> bool {
+        let worker = self.worker();
+        // Where the caller only waits, his thread has the name of the first.
+        let nth = worker.id.0 + u32::from(self.patience.is_some());
+        let log = Arc::clone(&worker.log);
+        // Without the lock, which whoever waits for the end takes while he holds the one that a dropped worker takes.
+        let hired = self.control.crew.hire(format!("pinrail-{nth}"), worker);
+        let mut members = lock(&self.members);
+        match hired {
+            Ok(hired) => members.hired.push(hired),
+            Err(_) => {
+                members.logs.retain(|other| !Arc::ptr_eq(other, &log));
+                members.is_all = true;
+            }
+        }
+        !members.is_all
+    }
+
+    /// A step could start and nobody waits: brings one more worker, unless one is on his way.
+    fn hire_beside(self: &Arc<Self>, in_flight: u32) {
+        let members = lock(&self.members);
+        let wanted = members.len() <= in_flight && members.len() < self.control.crew.threads_max && !members.is_all;
+        drop(members);
+        if wanted {
+            self.hire();
+        }
+    }
+
+    fn len(&self) -> u32 {
+        lock(&self.members).len()
+    }
+
+    fn has_ended(&self) -> bool {
+        lock(&self.members).logs.iter().all(|log| logged(log).has_ended)
+    }
+
+    /// Waits for those who were hired, also by each other meanwhile.
+    fn join(&self) {
+        loop {
+            let Some(next) = lock(&self.members).hired.pop() else { return };
+            next.join();
+        }
+    }
+
+    fn ended(&self) -> Ended {
+        let members = lock(&self.members);
         let (mut record, mut stuck) = (Vec::new(), Vec::new());
-        for log in logs {
+        for log in &members.logs {
             let mut log = logged(log);
             record.append(&mut log.record);
             stuck.extend(log.now);
         }
         record.sort_unstable_by_key(|handout: &Handout| handout.seq);
         stuck.sort_unstable_by_key(|step: &InFlight| step.seq);
-        Ended { record, threads, stuck }
+        Ended { record, threads: members.len(), stuck }
+    }
+}
+
+impl Members {
+    fn len(&self) -> u32 {
+        u32::try_from(self.logs.len()).unwrap_or(u32::MAX)
     }
 }
 
 /// Takes step after step. It never blocks but in [`Worker::call`]: it says what it would wait for, and who drives it waits.
 pub(crate) struct Worker<W: Work> {
     id: WorkerId,
-    control: Arc<Control>,
-    work: Arc<W>,
-    logs: Arc<[Log]>,
-    patience: Option<Arc<Patience>>,
+    team: Arc<Team<W>>,
+    log: Arc<Log>,
     at: At<W>,
 }
 
@@ -258,24 +330,13 @@ struct Doing<W: Work> {
 }
 
 impl<W: Work> Worker<W> {
-    pub(crate) fn new(
-        id: WorkerId,
-        control: &Arc<Control>,
-        work: &Arc<W>,
-        logs: &Arc<[Log]>,
-        patience: Option<&Arc<Patience>>,
-    ) -> Worker<W> {
-        let (control, work, logs) = (Arc::clone(control), Arc::clone(work), Arc::clone(logs));
-        Worker { id, control, work, logs, patience: patience.cloned(), at: At::Idle(None) }
-    }
-
     /// Works to the end, on this thread.
     pub(crate) fn work(mut self) {
         loop {
             match self.next() {
                 Next::Call => self.call(),
-                Next::Park(epoch, until) => self.control.parker.park(epoch, until),
-                Next::Pause(epoch, until) => self.control.pauses.park(epoch, Some(until)),
+                Next::Park(epoch, until) => self.team.control.parker.park(epoch, until),
+                Next::Pause(epoch, until) => self.team.control.pauses.park(epoch, Some(until)),
                 Next::End => return,
             }
         }
@@ -294,12 +355,12 @@ impl<W: Work> Worker<W> {
     /// Makes the call that [`Next::Call`] asked for.
     pub(crate) fn call(&mut self) {
         if let At::Doing(doing) = &mut self.at {
-            doing.answer = Some(self.work.call(&mut doing.call));
+            doing.answer = Some(self.team.work.call(&mut doing.call));
         }
     }
 
     fn take(&mut self, mut done: Option<(StepId, Outcome, Seen)>) -> Next {
-        let control = &self.control;
+        let control = &self.team.control;
         loop {
             // Read before the take, so that a wake-up between the two is seen.
             let epoch = control.parker.epoch();
@@ -318,11 +379,13 @@ impl<W: Work> Worker<W> {
             };
             if start.wake {
                 control.parker.deliver(Wake::One);
+            } else if start.hire {
+                self.team.hire_beside(start.in_flight);
             }
             let (what, started) = (control.dispatch.steps().what(start.step), control.tick());
-            logged(self.log()).now = Some(InFlight { seq: start.seq, what, since: started });
+            logged(&self.log).now = Some(InFlight { seq: start.seq, what, since: started });
             let (step, seq, in_flight) = (start.step, start.seq, start.in_flight);
-            match self.work.begin(what) {
+            match self.team.work.begin(what) {
                 Some(call) => {
                     self.at = At::Doing(Doing { step, what, seq, in_flight, started, call, answer: None, attempts: 0 });
                     return Next::Call;
@@ -337,7 +400,7 @@ impl<W: Work> Worker<W> {
         let pause = PAUSES.get(doing.attempts - 1);
         match (&doing.answer, pause) {
             (Some(Err(error)), Some(&pause)) if error.may_pass() => {
-                let until = self.control.crew.now() + pause;
+                let until = self.team.control.crew.now() + pause;
                 self.pause(doing, until)
             }
             _ => self.follow(doing),
@@ -345,7 +408,7 @@ impl<W: Work> Worker<W> {
     }
 
     fn pause(&mut self, mut doing: Doing<W>, until: Instant) -> Next {
-        let control = &self.control;
+        let control = &self.team.control;
         // Read before the question, so that a stop between the two is seen.
         let epoch = control.pauses.epoch();
         if control.is_stopped() {
@@ -365,7 +428,7 @@ impl<W: Work> Worker<W> {
     fn follow(&mut self, doing: Doing<W>) -> Next {
         let Doing { step, what, seq, in_flight, started, call, answer, .. } = doing;
         let answer = answer.expect("whoever drives this makes the calls it asks for");
-        match self.work.returned(what, seq, call, answer, &self.control) {
+        match self.team.work.returned(what, seq, call, answer, &self.team.control) {
             Then::Call(call) => {
                 self.at = At::Doing(Doing { step, what, seq, in_flight, started, call, answer: None, attempts: 0 });
                 Next::Call
@@ -378,23 +441,19 @@ impl<W: Work> Worker<W> {
     }
 
     fn ended(&self, step: StepId, seq: u64, in_flight: u32, started: Tick, outcome: Outcome) -> (StepId, Outcome, Seen) {
-        let now = self.control.tick();
-        let mut log = logged(self.log());
+        let now = self.team.control.tick();
+        let mut log = logged(&self.log);
         log.now = None;
         log.record.push(Handout { seq, step, worker: self.id, start: started, end: now, ok: outcome == Outcome::Done });
         (step, outcome, Seen { now, started, in_flight })
-    }
-
-    fn log(&self) -> &Log {
-        &self.logs[self.id.0 as usize]
     }
 }
 
 /// Says that a worker has ended, also by a panic.
 impl<W: Work> Drop for Worker<W> {
     fn drop(&mut self) {
-        logged(self.log()).has_ended = true;
-        if let Some(patience) = &self.patience {
+        logged(&self.log).has_ended = true;
+        if let Some(patience) = &self.team.patience {
             patience.look();
         }
     }
@@ -411,7 +470,7 @@ impl<W: Work> crate::testing::stage::Drive for Worker<W> {
     }
 
     fn control(&self) -> &Arc<Control> {
-        &self.control
+        &self.team.control
     }
 
     fn holds(&self) -> Option<(u64, StepId, StepWhat)> {
@@ -422,7 +481,7 @@ impl<W: Work> crate::testing::stage::Drive for Worker<W> {
     }
 
     fn done_since(&self, seq: Option<u64>) -> Vec<Handout> {
-        logged(self.log()).record.iter().filter(|handout| Some(handout.seq) > seq).copied().collect()
+        logged(&self.log).record.iter().filter(|handout| Some(handout.seq) > seq).copied().collect()
     }
 }
 

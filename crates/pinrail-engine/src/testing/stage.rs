@@ -461,7 +461,21 @@ impl Scene {
                 if let Some(step) = run.oracle.smallest() {
                     panic!("{:?}: workers wait while {step} could start: a wake-up is lost", run.kind);
                 }
+            } else if self.temper.no_thread == 0 {
+                self.nobody_is_missing(at);
             }
+        }
+    }
+
+    /// Where all are busy and one more could be, as many are there as there may be: under fixed limits those who could ever
+    /// be busy, else all that the crew has.
+    fn nobody_is_missing(&mut self, at: usize) {
+        self.expect(at);
+        let run = &self.runs[at];
+        let there = self.parts.iter().filter(|part| part.run == at && part.state != State::Ended).fold(0, |n, _| n + 1);
+        if let Some(step) = run.oracle.smallest().filter(|_| there > 0 && run.caller == Limits::NONE) {
+            let threads_max = run.control.crew.threads_max;
+            assert!(there >= threads_max, "{:?}: {step} could start and none of {there} workers brings another", run.kind);
         }
     }
 

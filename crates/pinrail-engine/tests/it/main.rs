@@ -12,6 +12,7 @@ mod reports;
 mod seeds;
 mod soak;
 mod states;
+mod threads;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
