@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinrail_core::{Extent, Memory, StableMemory};
 
@@ -55,6 +56,32 @@ pub fn no_access(len: u64) -> io::Result<Memory> {
 /// Where the kernel refuses.
 pub fn read_only(len: u64) -> io::Result<Memory> {
     map(len, libc::PROT_READ, ANONYMOUS, None)
+}
+
+/// Five pages of 4 KiB of which the third and the fourth are not mapped, and the offset of that hole.
+///
+/// They lie far from where the kernel puts mappings by itself, so that no thread's stack comes to lie in the hole, and
+/// outside what AddressSanitizer keeps; each five in a place of their own.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub fn with_hole() -> io::Result<(Memory, u64)> {
+    const PAGE: usize = 4096;
+    static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
+    let start = NEXT.fetch_add(8 * PAGE, Ordering::Relaxed);
+    let page = |nth| std::ptr::with_exposed_provenance_mut(start + nth * PAGE);
+    // SAFETY: a new mapping, where nothing is mapped.
+    let made = unsafe { libc::mmap(page(0), 5 * PAGE, RW, ANONYMOUS | libc::MAP_FIXED_NOREPLACE, -1, 0) };
+    if made == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let extent = Extent::new(start as u64, 5 * PAGE as u64).expect("five pages do not wrap");
+    let memory = Memory::new(Pages(extent));
+    // SAFETY: pages of ours that nobody refers to.
+    if unsafe { libc::munmap(page(2), 2 * PAGE) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((memory, 2 * PAGE as u64))
 }
 
 /// Anonymous memory that processes share.

@@ -8,7 +8,7 @@ use pinrail_libfabric::Libfabric;
 
 use crate::fixture::Provider;
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 
 #[allow(clippy::print_stdout, reason = "the table, for who asks for it with --nocapture")]
 fn every_check_ends_as_the_table_says(name: &'static str) {
@@ -18,8 +18,9 @@ fn every_check_ends_as_the_table_says(name: &'static str) {
             expected = expected.with(check, "completes");
         }
     }
-    // Several providers never answer a transfer by a bad key.
-    let (wait, patience) = (Duration::from_secs(30), Duration::from_millis(500));
+    // Two providers never answer a transfer by a bad key; on a busy machine the others may take their time.
+    let never = ["shm", "udp;ofi_rxd"].contains(&name);
+    let (wait, patience) = (Duration::from_secs(60), Duration::from_millis(if never { 500 } else { 20_000 }));
     let report = run(Provider { name, rails: 2, wait, patience }, LIMIT);
     println!("{name}\n{report}");
     report.against(&expected).unwrap_or_else(|unexpected| panic!("{name}: {unexpected}"));

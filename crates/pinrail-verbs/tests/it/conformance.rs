@@ -1,13 +1,14 @@
 //! The suite for any registrar, on soft-RoCE devices.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinrail_conformance::{DmaBuf, EXPECTED, Expected, Failing, Fixture, Peer, Peered, Told, run};
 use pinrail_core::{Cause, Keys, Memory, MoveError, Mr, Rail, RailId, Registrar};
+use pinrail_memory::testing;
 use pinrail_verbs::{CallersPd, Handles, Verbs, devices, sys};
 
-use crate::causes::{memory_file, read_only, with_hole};
 use crate::peer::{self, IBV_WC_SUCCESS, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE};
 use crate::support::{PAGE, alone, every_rail, guest_nodes, pages, register};
 
@@ -34,16 +35,16 @@ impl Fixture for Devices {
     }
 
     fn unmapped(&self) -> Option<(Memory, u64)> {
-        Some(with_hole())
+        Some(testing::with_hole().unwrap())
     }
 
     fn read_only(&self) -> Option<Memory> {
-        Some(read_only())
+        Some(testing::read_only(PAGE).unwrap())
     }
 
     fn dma_buf(&self) -> Option<DmaBuf> {
         // Soft-RoCE asks no descriptor what it is.
-        Some(DmaBuf { memory: pages(1), fd: memory_file(), offset: 0 })
+        Some(DmaBuf { memory: pages(1), fd: Arc::new(testing::memory_file().unwrap().into()), offset: 0 })
     }
 
     /// The device's descriptor is one of a file that takes no commands, for a while.

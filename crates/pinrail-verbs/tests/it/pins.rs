@@ -3,7 +3,7 @@
 use pinrail_core::{Access, PinsCounted, Registrar};
 use pinrail_memory::Maps;
 
-use crate::support::{PAGE, alone, every_rail, ids, pages, passed, pinned_bytes, register, skipped};
+use crate::support::{PAGE, alone, every_rail, forbid_writing, ids, pages, passed, pinned_bytes, register, skipped};
 
 #[test]
 fn a_registration_pins_its_pages_and_a_deregistration_lets_them_go_at_once() {
@@ -28,10 +28,7 @@ fn a_registration_that_fails_pins_nothing() {
     let _alone = alone();
     let Some(verbs) = every_rail() else { return };
     let (memory, before) = (pages(4), pinned_bytes());
-    let extent = memory.extent();
-    let last = std::ptr::with_exposed_provenance_mut(usize::try_from(extent.start() + 3 * PAGE).unwrap());
-    // SAFETY: a page of our mapping, to which nobody refers.
-    assert_eq!(unsafe { libc::mprotect(last, 4096, libc::PROT_READ) }, 0);
+    forbid_writing(&memory, 3);
     for rail in ids(&verbs) {
         register(&verbs, rail, &memory, 0..4 * PAGE).unwrap_err();
         assert_eq!(pinned_bytes(), before);

@@ -52,6 +52,13 @@ pub(crate) fn pages(n: u64) -> Memory {
     Memory::new(Mapping::anonymous(n * PAGE, Pages::Small, None).unwrap())
 }
 
+/// One page of it can only be read from now on.
+pub(crate) fn forbid_writing(memory: &Memory, page: u64) {
+    let at = std::ptr::with_exposed_provenance_mut(usize::try_from(memory.extent().start() + page * PAGE).unwrap());
+    // SAFETY: a page of our mapping, to which nobody refers.
+    assert_eq!(unsafe { libc::mprotect(at, 4096, libc::PROT_READ) }, 0);
+}
+
 pub(crate) fn chunk(memory: &Memory, range: Range<u64>) -> Chunk<'_> {
     Chunk { memory, range, access: Access::FULL, source: &Source::Address }
 }
