@@ -299,17 +299,10 @@ impl PlanDocument {
         Err(PlanFileError::Changed { what })
     }
 
-    /// The same with what has changed since another plan.
+    /// The same with what has changed since another plan, for whoever reads it.
     #[must_use]
-    pub fn with_changes_since(self, earlier: &PlanDocument) -> PlanDocument {
-        let diff = Some(self.changes_since(earlier));
-        PlanDocument { diff, ..self }
-    }
-
-    /// What has changed since another plan, where that was asked.
-    #[must_use]
-    pub fn diff(&self) -> Option<&[Change]> {
-        self.diff.as_deref()
+    pub fn with_diff(self, changes: Vec<Change>) -> PlanDocument {
+        PlanDocument { diff: Some(changes), ..self }
     }
 }
 

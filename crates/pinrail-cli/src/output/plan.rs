@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use pinrail_core::size::{Bytes, Mbps};
 use pinrail_core::{BufferId, Rail, RailId, RailLimits};
 use pinrail_plan::{Budget, Change, Plan, RailNeeds};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::table::{self, Side};
 use super::{Document, count, names};
@@ -14,11 +14,11 @@ use crate::plan::Planned;
 
 impl Document for Planned {
     fn json(&self) -> Value {
-        let mut document = self.document().to_json_value();
-        if let Some((_, changes)) = &self.since {
-            document["diff"] = json!(changes);
+        let document = self.document();
+        match &self.since {
+            Some((_, changes)) => document.with_diff(changes.clone()).to_json_value(),
+            None => document.to_json_value(),
         }
-        document
     }
 
     fn human(&self, to: &mut dyn Write, width: usize) -> io::Result<()> {
