@@ -98,9 +98,9 @@ const GUARDS: [Guard; 10] = [
     },
     Guard {
         rows: "72",
-        file: "crates/pinrail-engine/src/calls.rs",
-        text: "Err(error) if may_pass(error) && control.pause(clock::now() + pause) => result = once(),",
-        without: "",
+        file: "crates/pinrail-engine/src/run.rs",
+        text: "(Some(Err(error)), Some(&pause)) if error.may_pass() => {",
+        without: "(Some(Err(error)), Some(&pause)) if false && error.may_pass() => {",
         package: "pinrail-engine",
         binary: "--test it",
         test: "eagain_is_tried_again_bounded_and_nothing_else_is",
