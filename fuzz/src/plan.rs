@@ -52,14 +52,13 @@ fn limit(bytes: &mut Unstructured<'_>, max: u64) -> Result<Option<u64>> {
 pub(crate) fn machine(bytes: &mut Unstructured<'_>) -> Result<Machine> {
     let mut machine = Machine::of_rails(bytes.int_in_range(0..=5)?);
     for rail in &mut machine.rails {
-        rail.limits =
-            RailLimits {
-                max_mr_size: limit(bytes, 1 << 20)?,
-                max_mrs: limit(bytes, 5_000)?,
-                max_pages: limit(bytes, 50_000)?,
-                max_pages_remote_write: limit(bytes, 50_000)?,
-                max_bytes: limit(bytes, 1 << 30)?,
-            };
+        rail.limits = RailLimits {
+            max_mr_size: limit(bytes, 1 << 20)?,
+            max_mrs: limit(bytes, 5_000)?,
+            max_pages: limit(bytes, 50_000)?,
+            max_pages_remote_write: limit(bytes, 50_000)?,
+            max_bytes: limit(bytes, 1 << 30)?,
+        };
         *rail = Rail {
             node: bytes.arbitrary::<Option<bool>>()?.map(|node| NodeId(node.into())),
             bridges: (0..bytes.int_in_range(0..=3)?)
