@@ -157,7 +157,7 @@ impl Map {
             let keys = (0..RAILS).map(|rail| keys(extent.start(), RailId(rail), bytes)).collect();
             (extent.start(), Region { end: extent.end(), keys })
         };
-        Map(RwLock::new(shuffled(extents).iter().map(region).collect()))
+        Map(RwLock::new(inserted(extents, region)))
     }
 
     fn find<R>(&self, address: u64, rail: usize, with: impl FnOnce(&Keys, u64) -> R) -> Option<R> {
@@ -173,7 +173,7 @@ impl MapForEachRail {
         let map = |rail| {
             let keys = |extent: &Extent| vec![keys(extent.start(), RailId(rail), bytes)];
             let region = |extent: &Extent| Arc::new(Region { end: extent.end(), keys: keys(extent) });
-            RwLock::new(shuffled(extents).iter().map(|extent| (extent.start(), region(extent))).collect())
+            RwLock::new(inserted(extents, |extent| (extent.start(), region(extent))))
         };
         let rails = names.iter().cloned().zip(0..).map(|(name, rail)| (name, map(rail))).collect();
         MapForEachRail { names, rails }
@@ -189,7 +189,7 @@ impl MapForEachRail {
 impl MapKeysInside {
     fn new(extents: &[Extent], bytes: KeyBytes) -> MapKeysInside {
         let all = |extent: &Extent| (extent.end(), std::array::from_fn(|rail| keys(extent.start(), RailId(rail as u16), bytes)));
-        MapKeysInside(RwLock::new(shuffled(extents).iter().map(|extent| (extent.start(), all(extent))).collect()))
+        MapKeysInside(RwLock::new(inserted(extents, |extent| (extent.start(), all(extent)))))
     }
 
     fn find<R>(&self, address: u64, rail: usize, with: impl FnOnce(&Keys, u64) -> R) -> Option<R> {
@@ -197,6 +197,13 @@ impl MapKeysInside {
         let (start, (end, keys)) = map.range(..=address).next_back()?;
         (address < *end).then(|| with(&keys[rail], address - start))
     }
+}
+
+/// A map as it is after regions were registered one after the other: built in one piece, its nodes would be full.
+fn inserted<T>(extents: &[Extent], region: impl Fn(&Extent) -> (u64, T)) -> BTreeMap<u64, T> {
+    let mut map = BTreeMap::new();
+    map.extend(shuffled(extents).iter().map(region));
+    map
 }
 
 /// Batches come in any order of addresses.

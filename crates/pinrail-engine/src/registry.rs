@@ -41,17 +41,18 @@
 //!
 //! # Decisions
 //!
-//! - **Readers see immutable versions.** A version is a tree of nodes of 64, one atomic pointer leads to the newest, and a
+//! - **Readers see immutable versions.** A version is a tree, one atomic pointer leads to the newest, and a
 //!   [`Reader`] compares it with the one it used last (`arc-swap`'s cache): no lock, no fence, no write. A new version
-//!   copies the nodes on the paths to what changed, so that publishing a batch costs what the batch is long. A version
-//!   that no reader uses any more is dropped by the next writer, never by a look-up.
-//! - **Where the time goes is two waits for memory.** With 100,000 chunks on 4 rails nothing holds all keys but the last
-//!   cache or memory, and comparing is nothing beside a line and a page that are not at hand. So a branch keeps its
-//!   leaves' first addresses beside it, four bytes each, and compares 64 of them without a guess; then one short run of
-//!   bytes has a chunk's addresses and all its keys, each integer as wide as its leaf needs. That is about 51 bytes a
-//!   chunk with verbs' keys on 4 rails, 83 with keys of eight bytes. Refused: a pointer to a record for each chunk, leaves
-//!   of 16 with their keys inside, leaves in nodes of their own (1.25 times as long), `imbl`'s map (3 times), and merged
-//!   sorted runs, each of which is one more wait. `benches/registry.rs` has the figures.
+//!   copies the nodes on the paths to what changed, about 24 KiB of keys at most for each chunk of the batch and the fewer the
+//!   nearer they lie, so that publishing costs what the batch is long and not what is live. A version that no reader uses
+//!   any more is dropped by the next writer, never by a look-up.
+//! - **A look-up waits for memory once.** With 100,000 chunks on 4 rails nothing holds all keys but the last cache or
+//!   memory, and comparing is nothing beside a line and a page that are not at hand. So what is searched on the way is
+//!   little: four bytes for each four chunks, which stay in a near cache and are compared 64 at a time, without a guess.
+//!   Then the four chunks' addresses and keys, a few lines next to each other, are read at once. Integers are as wide as
+//!   their leaf needs: a chunk takes about 45 bytes with verbs' keys on 4 rails, 78 with keys of eight bytes. Refused: a
+//!   pointer to a record for each chunk, leaves with full first addresses or in nodes of their own, `imbl`'s map, and
+//!   merged sorted runs; each is one more wait. `benches/registry.rs` has the figures.
 //! - **Look-ups hold nothing.** What a look-up returned is good until the range is released or invalidated. An operation
 //!   in flight keeps it registered by a clone of the [`Held`] (a reference more), not by a lock on the data path.
 //! - **Buffers are the same only if their `Memory` is**: clones of one value. Another `Memory` over the same addresses may

@@ -19,11 +19,12 @@ use pinrail_core::{
 use pinrail_plan::Plan;
 use pinrail_policy::Policy;
 
-use crate::registry::{ClaimError, Held, Overlap, Reader, Registry, RegistryError};
-use crate::{Engine, LookupError, Options};
+use crate::registry::{Claim, ClaimError, Claimed, Held, Overlap, Reader, Registry, RegistryError};
+use crate::{Attempts, Engine, LookupError, OnFailure, Options};
 
 const RAILS: u16 = 2;
 const SLOT: u64 = 4096;
+const OPTIONS: Options = Options { on_failure: OnFailure::RollBack, attempts: Attempts::All, deadline: None, threads_max: 1 };
 /// Addresses that operations are about: few, so that they meet.
 const SLOTS: u64 = 24;
 
@@ -58,6 +59,25 @@ struct Model {
     memory: Memory,
     known: Vec<Known>,
     held: Vec<(usize, Held)>,
+    /// Ranges that are being registered.
+    claimed: Vec<(Range, Claim)>,
+}
+
+#[derive(Clone, Copy)]
+struct Range {
+    extent: Extent,
+    /// False once it was invalidated.
+    seen: bool,
+}
+
+/// What must come of a range that somebody wants to register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Busy,
+    /// This one is referenced once more.
+    Same(usize),
+    Overlap,
+    New,
 }
 
 impl Model {
@@ -66,18 +86,30 @@ impl Model {
         let books = Arc::new(Books { rails: machine.rails.clone(), written: Mutex::default() });
         let registry = Registry::new(Engine::new(books.clone(), books.clone())).expect("two rails are few");
         let memory = Memory::imagined(SLOT, SLOT * (SLOTS + 8)).expect("it does not wrap");
-        Model { reader: registry.reader(), books, registry, machine, memory, known: Vec::new(), held: Vec::new() }
+        Model {
+            reader: registry.reader(),
+            books,
+            registry,
+            machine,
+            memory,
+            known: Vec::new(),
+            held: Vec::new(),
+            claimed: Vec::new(),
+        }
     }
 
     fn apply(&mut self, operation: u8, slot: u64, more: u8) {
         let len = SLOT * u64::from(1 + more % 8);
-        match operation % 6 {
-            0 | 1 => self.register(slot, len, if more >= 128 { Overlap::Allow } else { Overlap::Refuse }),
+        let overlap = if more >= 128 { Overlap::Allow } else { Overlap::Refuse };
+        match operation % 9 {
+            0 | 1 => self.register(slot, len, overlap),
             2 if !self.held.is_empty() => self.release(usize::from(more) % self.held.len()),
             3 => {
                 let extent = Extent::new(SLOT + slot * SLOT, len).expect("small numbers");
                 self.registry.invalidate(extent);
                 self.known.iter_mut().filter(|known| known.extent.overlaps(extent)).for_each(|known| known.seen = false);
+                let claimed = self.claimed.iter_mut().map(|(range, _)| range);
+                claimed.filter(|range| range.extent.overlaps(extent)).for_each(|range| range.seen = false);
             }
             4 if !self.held.is_empty() => {
                 let at = usize::from(more) % self.held.len();
@@ -85,38 +117,81 @@ impl Model {
                 self.known[known].references += 1;
                 self.held.push((known, clone));
             }
+            5 => self.claim(slot, len, overlap),
+            6 if !self.claimed.is_empty() => self.publish(usize::from(more) % self.claimed.len()),
+            7 if !self.claimed.is_empty() => drop(self.claimed.swap_remove(usize::from(more) % self.claimed.len())),
+            8 => assert_eq!(self.registry.retry().is_err(), {
+                let written = self.books.written();
+                written.stuck && self.registry.counts().quarantined > 0
+            }),
             _ => self.books.written().stuck = more >= 128,
         }
     }
 
-    fn register(&mut self, slot: u64, len: u64, overlap: Overlap) {
+    fn plan(&self, slot: u64, len: u64) -> Plan {
         let buffer = Buffer::new("buffer", self.memory.clone(), slot * SLOT..slot * SLOT + len).expect("inside the memory");
-        let extent = buffer.extent();
         let policy = Policy::new(NonZeroU32::MIN).with("no-prefault").expect("a known term");
-        let plan = Plan::new(vec![buffer], &self.machine, &policy).expect("no limits");
-        let live = |known: &&Known| known.references > 0 && known.seen;
-        let same = self.known.iter().filter(live).position(|known| known.extent == extent).is_some();
-        let overlaps = self.known.iter().filter(live).any(|known| known.extent.overlaps(extent));
-        let calls = self.books.written().next;
-        match self.registry.register(plan, overlap, &Options { threads_max: 1, ..Options::default() }) {
-            Ok(held) if same => {
-                assert_eq!(self.books.written().next, calls, "what is registered is not registered again");
-                let is_it = |known: &Known| known.references > 0 && known.seen && known.extent == extent;
-                let at = self.known.iter().position(is_it).expect("it is the same as one");
-                self.known[at].references += 1;
-                self.held.push((at, held));
-            }
-            Ok(held) => {
-                assert!(overlap == Overlap::Allow || !overlaps, "{extent} overlaps");
-                let keys = (1..=u64::from(RAILS)).map(|nth| calls + nth).collect();
-                self.held.push((self.known.len(), held));
-                self.known.push(Known { extent, references: 1, seen: true, keys });
-            }
-            Err(RegistryError::Claim(ClaimError::Overlap { .. })) => {
-                assert!(overlap == Overlap::Refuse && overlaps && !same, "{extent} overlaps with nothing");
-            }
-            Err(other) => panic!("{other}"),
+        Plan::new(vec![buffer], &self.machine, &policy).expect("no limits")
+    }
+
+    fn expected(&self, extent: Extent, overlap: Overlap) -> Expected {
+        let is_live = |known: &Known| known.references > 0 && known.seen;
+        let mut claimed = self.claimed.iter().map(|(range, _)| range).filter(|range| range.seen);
+        if claimed.clone().any(|range| range.extent == extent) {
+            return Expected::Busy;
         }
+        if let Some(at) = self.known.iter().position(|known| is_live(known) && known.extent == extent) {
+            return Expected::Same(at);
+        }
+        let overlaps = claimed.any(|range| range.extent.overlaps(extent))
+            || self.known.iter().any(|known| is_live(known) && known.extent.overlaps(extent));
+        if overlaps && overlap == Overlap::Refuse { Expected::Overlap } else { Expected::New }
+    }
+
+    fn register(&mut self, slot: u64, len: u64, overlap: Overlap) {
+        let plan = self.plan(slot, len);
+        let extent = plan.buffers()[0].extent();
+        let (expected, calls) = (self.expected(extent, overlap), self.books.written().next);
+        match (self.registry.register(plan, overlap, &OPTIONS), expected) {
+            (Ok(held), Expected::Same(at)) => self.reference(at, held, calls),
+            (Ok(held), Expected::New) => self.know(Range { extent, seen: true }, held, calls),
+            (Err(RegistryError::Claim(ClaimError::Overlap { .. })), Expected::Overlap)
+            | (Err(RegistryError::Claim(ClaimError::Busy { .. })), Expected::Busy) => {}
+            (result, expected) => panic!("{extent}: {result:?}, not {expected:?}"),
+        }
+    }
+
+    fn claim(&mut self, slot: u64, len: u64, overlap: Overlap) {
+        let plan = self.plan(slot, len);
+        let extent = plan.buffers()[0].extent();
+        let (expected, calls) = (self.expected(extent, overlap), self.books.written().next);
+        match (self.registry.claim(plan, overlap), expected) {
+            (Ok(Claimed::Held(held)), Expected::Same(at)) => self.reference(at, held, calls),
+            (Ok(Claimed::New(claim)), Expected::New) => self.claimed.push((Range { extent, seen: true }, claim)),
+            (Err(ClaimError::Overlap { .. }), Expected::Overlap) | (Err(ClaimError::Busy { .. }), Expected::Busy) => {}
+            (result, expected) => panic!("{extent}: {:?}, not {expected:?}", result.map(|_| ())),
+        }
+    }
+
+    fn publish(&mut self, at: usize) {
+        let (range, claim) = self.claimed.swap_remove(at);
+        let calls = self.books.written().next;
+        let engine = Engine::new(self.books.clone(), self.books.clone());
+        let registration = engine.register(Arc::clone(claim.plan()), &OPTIONS).expect("nothing fails to register");
+        let held = claim.publish(registration).expect("keys are short");
+        self.know(range, held, calls);
+    }
+
+    fn reference(&mut self, at: usize, held: Held, calls: u64) {
+        assert_eq!(self.books.written().next, calls, "what is registered is not registered again");
+        self.known[at].references += 1;
+        self.held.push((at, held));
+    }
+
+    fn know(&mut self, range: Range, held: Held, calls: u64) {
+        let keys = (1..=u64::from(RAILS)).map(|nth| calls + nth).collect();
+        self.held.push((self.known.len(), held));
+        self.known.push(Known { extent: range.extent, references: 1, seen: range.seen, keys });
     }
 
     fn release(&mut self, at: usize) {
@@ -177,6 +252,7 @@ impl Model {
 
     fn end(mut self) {
         self.books.written().stuck = false;
+        self.claimed.clear();
         while let Some((_, held)) = self.held.pop() {
             held.release().expect("nothing is stuck any more");
         }

@@ -11,6 +11,10 @@ pub(crate) const RAILS_MAX: usize = 128;
 /// Bytes that a remote key may have: its length is one byte, and one value of it says that there is no key.
 pub(crate) const REMOTE_KEY_BYTES_MAX: usize = 254;
 
+/// Rows that are searched together: few cache lines, which are waited for at once. Twice as many take as long, and a change
+/// would copy twice as much.
+pub(super) const GROUP: usize = 4;
+
 const NO_KEY: u8 = u8::MAX;
 
 /// An integer is read as eight bytes of which those above its width are cut off: so many more lie behind the last row.
@@ -41,6 +45,7 @@ pub(super) struct Rows {
     high: u64,
     /// `layout.row_len()`, which a look-up need not count again.
     row_len: usize,
+    len: usize,
     bytes: Arc<[u8]>,
 }
 
@@ -152,7 +157,7 @@ impl Rows {
         layout.push_row(&mut bytes, extent.start(), extent.len(), |rail| {
             keys.iter().find(|(other, _)| *other == rail).map(|(_, keys)| (keys.local, keys.remote.as_slice()))
         });
-        Ok(Rows::new(layout, extent.start(), bytes))
+        Ok(Rows::new(layout, extent.start(), 1, bytes))
     }
 
     /// These rows together.
@@ -170,21 +175,30 @@ impl Rows {
                 layout.push_row(&mut bytes, row.start(), row.len(), |rail| row.keys(rail));
             }
         }
-        Rows::new(layout, first, bytes)
+        Rows::new(layout, first, parts.len(), bytes)
     }
 
-    fn new(layout: Layout, first: u64, mut bytes: Vec<u8>) -> Rows {
+    fn new(layout: Layout, first: u64, len: usize, mut bytes: Vec<u8>) -> Rows {
         bytes.resize(bytes.len() + WORD, 0);
-        Rows { layout, high: first & !layout.start.mask(), row_len: layout.row_len(), bytes: bytes.into() }
+        Rows { layout, high: first & !layout.start.mask(), row_len: layout.row_len(), len, bytes: bytes.into() }
     }
 
     pub(super) fn len(&self) -> usize {
-        (self.bytes.len() - WORD) / self.row_len
+        self.len
     }
 
     pub(super) fn get(&self, at: usize) -> Option<Row<'_>> {
-        let bytes = self.bytes.get(at.checked_mul(self.row_len)?..)?;
-        (bytes.len() > WORD).then_some(Row { rows: self, bytes })
+        let bytes = self.bytes.get(at * self.row_len..).filter(|_| at < self.len)?;
+        Some(Row { rows: self, bytes })
+    }
+
+    /// Of a group, the last row that begins at or before `address`.
+    pub(super) fn last_before(&self, group: usize, address: u64) -> Option<Row<'_>> {
+        let first = group * GROUP;
+        let rows = first..self.len.min(first + GROUP);
+        // Without a guess: none of the lines is waited for before the others.
+        let before = rows.filter_map(|at| self.get(at)).fold(0, |before, row| before + usize::from(row.start() <= address));
+        self.get(first + before.checked_sub(1)?)
     }
 }
 
@@ -195,6 +209,12 @@ impl<'r> Row<'r> {
         high | layout.start.read(self.bytes).unwrap_or(0)
     }
 
+    /// Its bytes.
+    pub(super) fn width(self) -> usize {
+        self.rows.row_len
+    }
+
+    /// The range's length.
     pub(super) fn len(self) -> u64 {
         let Layout { start, len, .. } = self.rows.layout;
         self.bytes.get(usize::from(start.0)..).and_then(|bytes| len.read(bytes)).unwrap_or(0)
