@@ -10,6 +10,7 @@ mod limits;
 mod plan;
 mod register;
 mod signals;
+mod sim;
 mod support;
 mod topo;
 #[cfg(feature = "verbs")]
