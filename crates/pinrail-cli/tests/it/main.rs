@@ -11,6 +11,7 @@ mod plan;
 mod plan_files;
 mod register;
 mod signals;
+mod sim;
 mod support;
 mod topo;
 #[cfg(feature = "verbs")]
