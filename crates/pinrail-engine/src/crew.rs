@@ -32,7 +32,9 @@ impl Crew {
     }
 
     pub(crate) fn of(&self, threads_max: u32) -> Crew {
-        Crew { threads_max, ..self.clone() }
+        let mut crew = self.clone();
+        crew.threads_max = threads_max;
+        crew
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -70,13 +70,22 @@ impl fmt::Display for Found {
 /// # Errors
 /// [`Found`], with what the seed chose.
 pub fn run(seed: u64) -> Result<Passed, Box<Found>> {
-    let choices = Arc::new(Mutex::new(Vec::new()));
-    let world = World::new(seed, Arc::clone(&choices));
-    catch_unwind(AssertUnwindSafe(|| world.run())).map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let what = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned());
+    play(seed, None).map_err(|what| {
+        // Once more, to tell what the seed chose: putting that into words takes as long as the rest.
+        let choices = Choices::default();
+        play(seed, Some(Arc::clone(&choices))).ok();
         let choices = choices.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::new(Found { seed, what, choices })
+    })
+}
+
+/// What a seed chose, in words.
+type Choices = Arc<Mutex<Vec<String>>>;
+
+fn play(seed: u64, choices: Option<Choices>) -> Result<Passed, String> {
+    catch_unwind(AssertUnwindSafe(|| World::new(seed, choices).run())).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
     })
 }
 
@@ -104,7 +113,7 @@ struct World {
     kept: Vec<Registration>,
     /// Calls that nobody waited for; what they register may come late, and what cannot be undone then is leaked.
     left_behind: u64,
-    choices: Arc<Mutex<Vec<String>>>,
+    choices: Option<Choices>,
 }
 
 /// What comes from outside, in operations of a thousand; a kind that is switched off is 0.
@@ -128,7 +137,7 @@ fn weight(rng: &mut Rng, max: u32) -> u32 {
 }
 
 impl World {
-    fn new(seed: u64, choices: Arc<Mutex<Vec<String>>>) -> World {
+    fn new(seed: u64, choices: Option<Choices>) -> World {
         let mut rng = Rng::new(seed);
         let machine = machine(&mut rng);
         let rails = machine.rails.len() as u64;
@@ -197,7 +206,9 @@ impl World {
     }
 
     fn note(&self, choice: impl FnOnce() -> String) {
-        self.choices.lock().unwrap_or_else(PoisonError::into_inner).push(choice());
+        if let Some(choices) = &self.choices {
+            choices.lock().unwrap_or_else(PoisonError::into_inner).push(choice());
+        }
     }
 
     fn run(mut self) -> Passed {

@@ -12,7 +12,7 @@ use pinrail_policy::Policy;
 
 use crate::fake::{Fake, Fault, PAGE, engine, machine};
 
-/// In so many seeds each planted fault must be found; the latest is found in the tenth.
+/// In so many seeds each planted fault must be found; the last to be is a stale key, by the ninth.
 const WITHIN: u64 = 30;
 
 #[test]
