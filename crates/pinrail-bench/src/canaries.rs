@@ -6,13 +6,14 @@
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use pinrail_core::batch::{BatchSpec, BufferSpec};
 use pinrail_core::{
-    Access, Chunk, DeregisterError, Diagnosis, Identity, Keys, Machine, Mr, PinsCounted, Place, Prepare, PrepareError,
-    PrepareStep, Prepared, Rail, RailId, RegisterError, Registrar,
+    Access, Chunk, DeregisterError, Diagnosis, Identity, Keys, Machine, MoveBytes, MoveError, Mr, PinsCounted, Place, Prepare,
+    PrepareError, PrepareStep, Prepared, Rail, RailId, RegisterError, Registrar,
 };
 use pinrail_engine::{Engine, Options, Registration};
 use pinrail_memory::Pages;
@@ -20,6 +21,7 @@ use pinrail_plan::Plan;
 use pinrail_policy::{Policy, spec};
 
 use crate::check::{Check, Checks};
+use crate::clock::Clock;
 use crate::contestant::{Contestant, Live, Ran, Ready, Setting, Undone};
 use crate::error::BenchError;
 use crate::results::Results;
@@ -36,9 +38,23 @@ const CORES: NonZeroU32 = NonZeroU32::new(2).unwrap();
 struct Fake {
     rails: Vec<Rail>,
     provider: &'static str,
+    mover: Option<Nowhere>,
 }
 
 struct Token;
+
+/// Says that bytes were moved.
+struct Nowhere;
+
+impl MoveBytes for Nowhere {
+    fn write(&self, _: &Mr, _: u64, _: &[u8], _: Duration) -> Result<(), MoveError> {
+        Ok(())
+    }
+
+    fn read(&self, _: &Mr, _: u64, _: &mut [u8], _: Duration) -> Result<(), MoveError> {
+        Ok(())
+    }
+}
 
 impl Registrar for Fake {
     fn identity(&self) -> Identity {
@@ -58,6 +74,10 @@ impl Registrar for Fake {
         mr.retire::<Token>().ok_or_else(|| DeregisterError::new("fake", None, pinrail_core::Cause::NotOurs))?;
         Ok(())
     }
+
+    fn mover(&self) -> Option<&dyn MoveBytes> {
+        self.mover.as_ref().map(|mover| mover as _)
+    }
 }
 
 fn fake(pins: PinsCounted, provider: &'static str) -> Arc<dyn Registrar> {
@@ -65,7 +85,7 @@ fn fake(pins: PinsCounted, provider: &'static str) -> Arc<dyn Registrar> {
     for rail in &mut rails {
         (rail.pins, rail.calls_in_parallel) = (pins, NonZeroU32::new(4).unwrap());
     }
-    Arc::new(Fake { rails, provider })
+    Arc::new(Fake { rails, provider, mover: None })
 }
 
 fn opened(registrar: Arc<dyn Registrar>) -> Opened {
@@ -113,6 +133,7 @@ fn bench(variants: Vec<Variant>) -> Spec {
         trials: 2,
         seed: 1,
         cores: CORES,
+        clock: Clock::wall(),
     }
 }
 
@@ -266,9 +287,28 @@ fn reused_domain(checks: &Checks) -> Run {
     run_with(&bench(honest("capped=2")), checks, &|| Ok(opened(Arc::clone(&once))))
 }
 
+/// A clock by which everything takes longer the later it is: a machine that slows down.
+fn slowing() -> Clock {
+    let looks = AtomicU64::new(100);
+    Clock::new(move || {
+        let look = looks.fetch_add(1, Ordering::Relaxed);
+        Duration::from_nanos(look * look)
+    })
+}
+
+/// One policy twice, on a machine that slows down.
+fn twice_on_a_machine_that_slows_down() -> Spec {
+    let twice = ["capped=2"; 2].map(|spec| Variant::policy(spec, CORES).unwrap());
+    Spec { trials: 10, clock: slowing(), ..bench(twice.into()) }
+}
+
 fn fixed_order(checks: &Checks) -> Run {
-    let spec = bench(honest("capped=2"));
-    run_in(&spec, checks, &|| Ok(opened(fake(PinsCounted::User, "none"))), &[vec![0, 1], vec![0, 1]])
+    let open = || Ok(opened(fake(PinsCounted::User, "none")));
+    run_in(&twice_on_a_machine_that_slows_down(), checks, &open, &vec![vec![0, 1]; 10])
+}
+
+fn drift(checks: &Checks) -> Run {
+    run_spec(&Spec { trials: 10, clock: slowing(), ..bench(honest("capped=2")) }, checks)
 }
 
 fn prefault_inside_register(checks: &Checks) -> Run {
@@ -353,6 +393,20 @@ fn a_sort_of_what_is_sorted(checks: &Checks) -> Run {
     run_spec(&spec, checks)
 }
 
+fn a_sort_of_one(checks: &Checks) -> Run {
+    let mut spec = bench(honest("ascending"));
+    spec.batch.buffers.truncate(1);
+    run_spec(&spec, checks)
+}
+
+fn rails_that_are_all(checks: &Checks) -> Run {
+    run(honest("rails=rail1,rail0"), checks)
+}
+
+fn a_cap_under_the_name_unbounded(checks: &Checks) -> Run {
+    run(claims("unbounded", |setting| engine("capped=1").ready(setting)), checks)
+}
+
 fn a_cap_that_is_never_reached(checks: &Checks) -> Run {
     run(honest("capped=512"), checks)
 }
@@ -373,6 +427,10 @@ fn nothing_to_join(checks: &Checks) -> Run {
     run(honest("coalesce"), checks)
 }
 
+fn nothing_to_keep_apart(checks: &Checks) -> Run {
+    run(honest("no-coalesce"), checks)
+}
+
 fn prefault_of_what_is_there(checks: &Checks) -> Run {
     run_spec(&Spec { memory: MemoryState::Resident, ..bench(honest("prefault")) }, checks)
 }
@@ -388,7 +446,7 @@ fn two_trials(checks: &Checks) -> Run {
 /// Name, the check that flags it, a part of what it says, and the run.
 type Plant = (&'static str, Check, &'static str, fn(&Checks) -> Run);
 
-const PLANTS: [Plant; 27] = [
+const PLANTS: [Plant; 32] = [
     ("one call a buffer", Check::WholeBatch, "registered in 6 calls", one_call_a_buffer),
     ("the caller sorts", Check::SameBatch, "in another order than the caller's", the_caller_sorts),
     ("caller-order under the name ascending", Check::Order, "handed out after one that it comes before", wrong_order),
@@ -398,7 +456,8 @@ const PLANTS: [Plant; 27] = [
     ("no limit under the name per-rail=1", Check::RailLimit, "were in flight on one rail", wrong_rail_limit),
     ("joins under the name no-coalesce", Check::Coalescing, "covers several buffers", joins_all_the_same),
     ("a re-used domain", Check::FreshRails, "rails of an earlier trial", reused_domain),
-    ("fixed order", Check::Interleaved, "came 2 times before", fixed_order),
+    ("fixed order under drift", Check::Interleaved, "came 10 times before", fixed_order),
+    ("a machine that drifts", Check::Drift, "the machine drifted", drift),
     ("prefault mixed into register", Check::Preparation, "first touched inside registrations", prefault_inside_register),
     ("prefault before the clock starts", Check::FreshMemory, "were resident when the clock started", prefault_before_the_clock),
     ("a fallback backend", Check::Backend, "fake:efa was asked for and fake (tcp) ran", fallback_backend),
@@ -408,11 +467,20 @@ const PLANTS: [Plant; 27] = [
     ("a provider that pins nothing", Check::Pins, "pins nothing", pins_nothing),
     ("a registration cache", Check::Cache, "from a cache of its own", cached),
     ("a sort of what is sorted", Check::Order, "in that order already", a_sort_of_what_is_sorted),
+    ("a sort that saw one element", Check::Order, "it saw a single chunk", a_sort_of_one),
+    (
+        "capped=1 under the name unbounded",
+        Check::ProcessLimit,
+        "no two steps were ever in flight",
+        a_cap_under_the_name_unbounded,
+    ),
     ("a cap that is never reached", Check::ProcessLimit, "was never reached", a_cap_that_is_never_reached),
     ("a rail limit above what a rail takes", Check::RailLimit, "no rail takes more", a_rail_limit_that_is_never_reached),
     ("rail-local that chooses all rails", Check::Rails, "chose all 2 rails", rail_local_that_chooses_all),
+    ("rails= that names all rails", Check::Rails, "chose all 2 rails", rails_that_are_all),
     ("a series of one rail", Check::FanOut, "is registered on one rail", a_series_of_one_rail),
     ("coalesce with nothing to join", Check::Coalescing, "no buffers of the batch touch", nothing_to_join),
+    ("no-coalesce with nothing to join", Check::Coalescing, "no buffers of the batch touch", nothing_to_keep_apart),
     ("prefault of resident memory", Check::Preparation, "was resident before", prefault_of_what_is_there),
     ("disjoint shares of what fits", Check::Coverage, "every rail holds the whole batch", shares_nothing_out),
     ("two trials", Check::Trials, "2 trials are too few", two_trials),
@@ -453,6 +521,24 @@ fn every_planted_error_is_flagged_by_its_check_and_by_no_other() {
     }
 }
 
+/// Why the order matters: what the fixed one invents is gone where trials are interleaved.
+#[test]
+fn a_fixed_order_under_drift_invents_a_difference() {
+    let mut checks = in_force();
+    checks.remove(&Check::Interleaved);
+    let verdict = |run: Run| run.unwrap().comparisons[0].verdict;
+    assert_eq!(verdict(fixed_order(&checks)), crate::Verdict::Faster);
+    assert_eq!(verdict(run_spec(&twice_on_a_machine_that_slows_down(), &checks)), crate::Verdict::NoDifference);
+}
+
+#[test]
+fn bytes_that_do_not_arrive_end_the_run() {
+    let rails = Machine::of_rails(2).rails;
+    let open = || Ok(opened(Arc::new(Fake { rails: rails.clone(), provider: "none", mover: Some(Nowhere) })));
+    let run = run_with(&bench(honest("capped=2")), &in_force(), &open);
+    assert!(matches!(run, Err(BenchError::Verify(_))), "{:?}", run.map(|results| results.comparisons));
+}
+
 #[test]
 fn what_is_honest_is_not_flagged() {
     let spec = bench(vec![
@@ -482,10 +568,13 @@ fn what_is_honest_is_not_flagged() {
 
 #[test]
 fn a_trace_is_what_the_viewers_read() {
-    let spec = bench(honest("capped=2"));
-    let results = run_spec(&spec, &in_force()).unwrap();
+    let mut results = run_spec(&bench(honest("capped=2")), &in_force()).unwrap();
+    results.variants[0].record[0].levels = vec![(0, 1), (1_500, 2)];
     let trace = crate::chrome(&results);
+    assert_eq!((trace["displayTimeUnit"].as_str(), trace.as_object().unwrap().len()), (Some("ms"), 2));
     let events = trace["traceEvents"].as_array().unwrap();
+    let mut named = std::collections::BTreeSet::new();
+    let (mut waits, mut limits, mut in_flight) = (0, Vec::new(), Vec::new());
     let mut tracks: std::collections::BTreeMap<(u64, u64), Vec<(f64, f64)>> = std::collections::BTreeMap::new();
     let mut registers = 0;
     for event in events {
@@ -494,9 +583,24 @@ fn a_trace_is_what_the_viewers_read() {
         let (pid, tid) = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
         let ts = number("ts").unwrap();
         match event["ph"].as_str().unwrap() {
-            "M" => assert!(event["args"]["name"].is_string(), "{event}"),
-            "C" => assert!(event["args"]["steps"].as_i64().is_some_and(|steps| steps >= 0), "{event}"),
+            "M" => {
+                assert!(event["args"]["name"].is_string(), "{event}");
+                match event["name"].as_str().unwrap() {
+                    "process_name" => assert_eq!(tid, 0),
+                    "thread_name" => assert!(named.insert((pid, tid)), "{event} is a track's second name"),
+                    other => panic!("{other} is no metadata that viewers know"),
+                }
+            }
+            "C" => {
+                let steps = event["args"]["steps"].as_u64().unwrap();
+                match event["name"].as_str().unwrap() {
+                    "limit" => limits.push((ts, steps)),
+                    "in flight" => in_flight.push((pid, steps)),
+                    other => panic!("{other} is no counter of ours"),
+                }
+            }
             "X" => {
+                waits += u32::from(event["cat"] == "wait");
                 tracks.entry((pid, tid)).or_default().push((ts, ts + number("dur").unwrap()));
                 registers += u32::from(event["cat"] == "register");
             }
@@ -505,6 +609,11 @@ fn a_trace_is_what_the_viewers_read() {
     }
     // Each registration is there twice: on its worker's track and on its rail's. Events of one track do not overlap.
     assert_eq!(registers, 2 * 2 * 12);
+    assert!(tracks.keys().all(|track| named.contains(track)), "a track without a name");
+    assert!(waits > 0 && limits == [(0.0, 1), (1.5, 2)], "{waits} waits, {limits:?}");
+    let most = |of: u64| in_flight.iter().filter(|(pid, _)| *pid == of).map(|(_, steps)| *steps).max();
+    assert_eq!(most(1), Some(2), "capped=2");
+    assert!(in_flight.chunk_by(|a, b| a.0 == b.0).all(|of| of.last().unwrap().1 == 0), "all that began ended");
     for track in tracks.values_mut() {
         track.sort_by(|a, b| a.0.total_cmp(&b.0));
         assert!(track.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 1e-3), "{track:?}");
@@ -521,6 +630,13 @@ fn runs_compare_and_refuse_to() {
     let mut other = results.clone();
     other.environment.cpus += 1;
     assert!(crate::compare(&results, &other).unwrap_err().to_string().contains("two machines"));
+    let mut other = results.clone();
+    let mut machine = Machine::from_toml(&other.machine).unwrap();
+    machine.rails[1].limits.max_mrs = Some(64);
+    other.machine = machine.to_toml();
+    let refused = crate::compare(&results, &other).unwrap_err().to_string();
+    assert!(refused.contains("limits of rail1: max_mr_size none, max_mrs none"), "{refused}");
+    assert!(refused.contains("max_mrs 64"), "{refused}");
     let mut other = results.clone();
     other.batch.file = serde_json::Value::Null;
     assert!(crate::compare(&results, &other).unwrap_err().to_string().contains("two batches"));

@@ -22,7 +22,7 @@ use crate::spec::Spec;
 use crate::trial::Evidence;
 use crate::variant::{Claims, Variant};
 
-pub(crate) use backend::other_backend;
+pub(crate) use backend::{may_be_cached, other_backend, pins_nothing};
 pub(crate) use tried::{Slicing, drift, interleaved, slices, slicing, trials};
 
 /// A rule.
@@ -49,7 +49,7 @@ pub(crate) enum Check {
     Rails,
     /// The order is what the policy says, and is not the caller's.
     Order,
-    /// `capped=N` held and was reached.
+    /// `capped=N` held and was reached; `unbounded` had more than one in flight.
     ProcessLimit,
     /// `per-rail=N` held and was reached.
     RailLimit,
@@ -169,7 +169,7 @@ pub(crate) fn trial(spec: &Spec, variant: &Variant, evidence: &Evidence, checks:
             Check::Coverage => coverage::coverage(&seen).into_iter().collect(),
             Check::Rails => rails::chosen(&seen),
             Check::Order => order::order(&seen).into_iter().collect(),
-            Check::ProcessLimit => limits::process(&seen).into_iter().collect(),
+            Check::ProcessLimit => limits::process(&seen).or_else(|| limits::unbounded(&seen)).into_iter().collect(),
             Check::RailLimit => limits::rail(&seen).into_iter().collect(),
             Check::FanOut => fan_out::fan_out(&seen).into_iter().collect(),
             Check::Coalescing => joining::joining(&seen).into_iter().collect(),

@@ -1,12 +1,13 @@
 //! Two runs on one machine, of one batch: what has become faster.
 
+use pinrail_core::{Machine, Rail, RailLimits};
 use serde::Deserialize;
 
 use crate::error::BenchError;
 use crate::results::{Comparison, Results, VERSION, VariantResults, Verdict};
 use crate::rng::SplitMix;
 use crate::stats;
-use crate::verdict::{CONFIDENCE, EFFECT, judged};
+use crate::verdict::{CONFIDENCE, EFFECT, judged, withhold};
 
 /// Reads the document of a run.
 ///
@@ -32,20 +33,19 @@ pub fn read(text: &str) -> Result<Results, BenchError> {
 /// as much as the variant, the verdict is withheld.
 ///
 /// # Errors
-/// [`BenchError::Compare`] where machine, batch, memory, backend or processes differ, or no variant is in both.
+/// [`BenchError::Compare`] where machine, rail limits, batch, memory, backend or processes differ, or no variant is in both.
 pub fn compare(before: &Results, after: &Results) -> Result<Vec<Comparison>, BenchError> {
     if let Some(what) = differs(before, after) {
         return Err(BenchError::Compare { what: format!("the runs cannot be compared: {what}") });
     }
-    let canary = stats::median(&after.canary_s) / stats::median(&before.canary_s);
+    let canary = stats::unpaired_ratio(&after.canary_s, &before.canary_s, CONFIDENCE, &mut SplitMix::new(after.seed));
     let pair = |b: &VariantResults| {
         let a = after.variants.iter().find(|a| a.name == b.name && a.policy == b.policy)?;
         let ratio = stats::unpaired_ratio(&a.samples, &b.samples, CONFIDENCE, &mut SplitMix::new(after.seed));
         let wanted = stats::trials_for(&a.samples, &b.samples, EFFECT, CONFIDENCE);
         let mut comparison = judged(a.name.clone(), b.name.clone(), ratio, wanted);
-        if let Some(reason) = stands_in_the_way(before, after, &comparison, canary) {
-            comparison.verdict = Verdict::Withheld;
-            comparison.reason = Some(reason);
+        if let Some(reason) = stands_in_the_way(before, after, &comparison, canary.at_least()) {
+            withhold(&mut comparison, reason, a.samples.len().min(b.samples.len()));
         }
         Some(comparison)
     };
@@ -71,8 +71,26 @@ fn differs(a: &Results, b: &Results) -> Option<String> {
     };
     let differ = facts(a).into_iter().zip(facts(b)).find(|(a, b)| a != b);
     let differ = differ.map(|((what, a), (_, b))| format!("{what}: {} and {}", a.trim(), b.trim()));
-    differ.or_else(|| {
+    differ.or_else(|| rails_differ(&a.machine, &b.machine)).or_else(|| {
         (a.batch.file != b.batch.file).then(|| format!("they are of two batches, {} and {}", a.batch.name, b.batch.name))
+    })
+}
+
+/// What differs between the rails of two machine files of which each rail has the same name.
+fn rails_differ(a: &str, b: &str) -> Option<String> {
+    let (Ok(a), Ok(b)) = (Machine::from_toml(a), Machine::from_toml(b)) else {
+        return Some("a machine file in a record cannot be read".to_owned());
+    };
+    let limits = |rail: &Rail| {
+        let RailLimits { max_mr_size, max_mrs, max_pages } = rail.limits;
+        let shown = [("max_mr_size", max_mr_size), ("max_mrs", max_mrs), ("max_pages", max_pages)]
+            .map(|(name, limit)| format!("{name} {}", limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())));
+        shown.join(", ")
+    };
+    let (a, b) = a.rails.iter().zip(&b.rails).find(|(a, b)| a != b)?;
+    Some(match (limits(a), limits(b)) {
+        (of_a, of_b) if of_a != of_b => format!("limits of {}: {of_a} and {of_b}", a.name),
+        _ => format!("{} is not the same rail: its place, speed or access differs", a.name),
     })
 }
 
@@ -86,10 +104,10 @@ fn stands_in_the_way(before: &Results, after: &Results, comparison: &Comparison,
     if trials < stats::trials_min(CONFIDENCE) {
         return Some(format!("{trials} trials are too few: at least {} are needed", stats::trials_min(CONFIDENCE)));
     }
-    let by = |ratio: f64| ratio.max(1.0 / ratio) - 1.0;
+    let effect = comparison.ratio.max(1.0 / comparison.ratio) - 1.0;
     let differs = matches!(comparison.verdict, Verdict::Faster | Verdict::Slower);
-    (differs && by(canary) >= by(comparison.ratio)).then(|| {
-        let (canary, effect) = (by(canary) * 100.0, by(comparison.ratio) * 100.0);
-        format!("the machine was not the same: a fixed task differs by {canary:.1} % and this by {effect:.1} %")
+    (differs && canary >= effect).then(|| {
+        let (canary, effect) = (canary * 100.0, effect * 100.0);
+        format!("the machine was not the same: a fixed task differs by at least {canary:.1} % and this by {effect:.1} %")
     })
 }

@@ -34,8 +34,8 @@ pub enum BenchError {
     /// The backend could not be opened.
     #[error("{}", .0.message)]
     Open(Box<Diagnosis>),
-    /// Device memory, which the bench does not make.
-    #[error("a buffer lies on GPU {gpu}: this bench makes host memory only")]
+    /// Device memory, which is not made here.
+    #[error("a buffer lies on GPU {gpu}, and memory of the command's own is host memory")]
     DeviceMemory {
         /// The GPU.
         gpu: String,

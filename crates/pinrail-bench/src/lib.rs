@@ -26,7 +26,7 @@ mod compare;
 mod contestant;
 mod environment;
 mod error;
-mod memory;
+pub mod memory;
 mod processes;
 mod record;
 mod reference;
@@ -45,6 +45,7 @@ mod variant;
 mod verdict;
 mod watch;
 
+pub use clock::Clock;
 pub use compare::{compare, read};
 pub use contestant::{Contestant, Dispatched, Handout, Live, Ran, Ready, Setting, Undone};
 pub use environment::Environment;
@@ -57,6 +58,7 @@ pub use results::{
 pub use run::{Event, Observer, run};
 pub use spec::{MemoryState, Spec};
 pub use sweep::{Point, Slope, Sweep, prior_bytes};
+pub use through_engine::dispatched;
 pub use trace::chrome;
 pub use trial::{Moved, Open, Opened, RailLoad, Stages, Trial};
 pub use variant::{Claims, Variant};

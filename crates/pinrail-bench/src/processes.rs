@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::str::FromStr;
 use std::thread;
@@ -38,6 +39,9 @@ pub enum Skew {
     /// It opens rails and has memory, and registers nothing.
     Idle,
 }
+
+/// What Ctrl-C sends.
+const SIGINT: i32 = 2;
 
 /// How many times a heavy process has the batch.
 const HEAVY: u32 = 4;
@@ -172,7 +176,15 @@ impl Member {
         match read_line(&mut self.from) {
             Ok(Some(Answer::Failed(what))) => Err(self.failed(&what)),
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(self.failed("it ended without a word")),
+            Ok(None) => {
+                drop(self.to.take());
+                let status = self.child.wait().map_err(BenchError::Host)?;
+                if status.signal() == Some(SIGINT) {
+                    // Ctrl-C can reach a process that has only just begun and does not listen yet.
+                    return Err(BenchError::Cancelled);
+                }
+                Err(self.failed(&format!("it ended without a word ({status})")))
+            }
             Err(what) => Err(self.failed(&what)),
         }
     }
@@ -200,12 +212,12 @@ pub fn work(spec: &Spec, open: &Open<'_>, input: &mut dyn BufRead, output: &mut 
         _ => spec.clone(),
     };
     let mut here = Here::new(&spec, open, crate::check::Check::ALL.into())?;
-    let mut went = true;
+    let (mut went, mut late_s) = (true, 0.0);
     let mut ready = || {
         write_line(output, &Answer::Ready).map_err(BenchError::Host)?;
         match read_line::<Go>(input).map_err(|what| BenchError::Usage { what })? {
             Some(Go { after_s }) => {
-                wait(after_s);
+                late_s = wait(after_s);
                 Ok(())
             }
             None => {
@@ -222,17 +234,22 @@ pub fn work(spec: &Spec, open: &Open<'_>, input: &mut dyn BufRead, output: &mut 
         return Ok(());
     }
     let answer = match tried {
-        Ok(tried) => Answer::Tried(Box::new(tried)),
+        Ok(mut tried) => {
+            tried.trial.late_s = late_s;
+            Answer::Tried(Box::new(tried))
+        }
         Err(error) => Answer::Failed(error.to_string()),
     };
     write_line(output, &answer).map_err(BenchError::Host)
 }
 
-fn wait(seconds: f64) {
-    let clock = Clock::start();
+/// Waits at least so long; the seconds that it was.
+fn wait(seconds: f64) -> f64 {
+    let clock = Clock::wall().start();
     while let Some(rest) = Some(seconds - clock.seconds()).filter(|rest| *rest > 0.0) {
         thread::park_timeout(Duration::from_secs_f64(rest));
     }
+    clock.seconds()
 }
 
 /// The batch several times over, each time in allocations of its own.
@@ -260,7 +277,8 @@ fn write_line(to: &mut dyn Write, message: &impl Serialize) -> std::io::Result<(
 fn read_line<T: DeserializeOwned>(from: &mut dyn BufRead) -> Result<Option<T>, String> {
     let mut line = String::new();
     match from.read_line(&mut line) {
-        Ok(0) => Ok(None),
+        // Also in the middle of a line: who was killed while it wrote has not answered.
+        Ok(_) if !line.ends_with('\n') => Ok(None),
         Ok(_) => serde_json::from_str(&line).map(Some).map_err(|error| format!("its message is none: {error}")),
         Err(error) => Err(format!("its messages cannot be read: {error}")),
     }

@@ -9,7 +9,7 @@ use crate::spec::MemoryState;
 use crate::trial::{Moved, Trial};
 
 /// The version of the document that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// One run: raw samples, what was seen, and what can be said. Serialises to the document that docs/MEASURING.md describes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Results {
     pub batch: BatchRecord,
     /// Names of the rails.
     pub rails: Vec<String>,
+    /// The machine file: the rails with the limits that held, the smaller of what was asked for and what the provider has.
+    pub machine: String,
     /// The state of the memory before the clock started.
     pub memory: MemoryState,
     /// The pages of the memory.
@@ -50,6 +52,8 @@ pub struct Results {
     pub canary_s: Vec<f64>,
     /// The largest of the medians of its quarters over the smallest, less one.
     pub drift: f64,
+    /// What of that is more than scatter: a smaller difference between variants is withheld.
+    pub drift_at_least: f64,
     /// Rules that were broken.
     pub findings: Vec<Finding>,
     /// What a reader should know.
@@ -180,6 +184,8 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// Why it is withheld, or how fine the interval is.
     pub reason: Option<String>,
+    /// How many trials would tell a difference of 10 %, where these have told nothing.
+    pub trials_wanted: Option<u32>,
 }
 
 /// What can be said of one variant against another.

@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::canary;
 use crate::check::{self, Check, Checks, Fault, Slicing};
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, Stopwatch};
 use crate::environment::{self, Environment};
 use crate::error::BenchError;
 use crate::memory;
 use crate::processes::{Crowd, Processes};
 use crate::record::Record;
 use crate::results::{BatchRecord, Finding, Results, VERSION};
+use crate::rng::SplitMix;
 use crate::schedule;
 use crate::spec::Spec;
 use crate::stats;
@@ -132,7 +133,7 @@ impl<'h> Here<'h> {
     /// Rails and memory, and nothing done with them.
     pub(crate) fn idle(&mut self, start: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Tried, BenchError> {
         let opened = (self.open)().map_err(BenchError::Open)?;
-        let made = memory::make(&self.layout, self.spec.pages, self.spec.memory, self.spec.cores.get() as usize)?;
+        let made = memory::make(self.spec, &self.layout, &opened.machine)?;
         start()?;
         drop((opened.registrar, made));
         Ok(Tried::default())
@@ -151,7 +152,7 @@ pub(crate) struct First {
     machine: Machine,
     notes: Vec<String>,
     environment: Environment,
-    clock: Clock,
+    since: Stopwatch,
     started_unix_s: u64,
     bytes: u64,
 }
@@ -164,7 +165,7 @@ impl First {
         processes: Option<&Processes<'_>>,
         checks: &Checks,
     ) -> Result<First, BenchError> {
-        let (clock, started_unix_s) = (Clock::start(), clock::unix_s());
+        let (since, started_unix_s) = (Clock::wall().start(), clock::unix_s());
         spec.check()?;
         if processes.is_some_and(|of| of.count == 0) {
             return Err(BenchError::Usage { what: "0 processes measure nothing".to_owned() });
@@ -184,13 +185,9 @@ impl First {
             let policy = variant.claims().map_or_else(all, |claims| claims.policy.clone());
             fits_memlock(&Plan::new(layout.imagined()?, &machine, &policy)?, batches)?;
         }
-        let bytes = layout.allocations.iter().map(|of| of.span.end - of.span.start).fold(0, u64::saturating_add);
-        let (need, available) = (bytes.saturating_mul(batches), environment::available_bytes());
-        if need > available {
-            return Err(BenchError::Memory { need, available });
-        }
+        let need = fits_memory(&layout, batches)?;
         let environment = Environment::read(spec.cores.get(), &identity.library);
-        Ok(First { identity, machine, notes, environment, clock, started_unix_s, bytes: need })
+        Ok(First { identity, machine, notes, environment, since, started_unix_s, bytes: need })
     }
 
     /// The run itself.
@@ -219,11 +216,11 @@ impl First {
             notes.push("this backend moves no bytes by itself, so none were moved through the registrations".to_owned());
         }
         let mut tried: Vec<Vec<Vec<Tried>>> = names.iter().map(|_| Vec::new()).collect();
-        let mut canary_s = vec![canary::run()?];
+        let mut canary_s = vec![canary::run(&spec.clock)?];
         for (block, variants) in (0..).zip(order) {
             for &variant in variants {
                 let mut trial = trials.try_once(variant, Purpose::Measure)?;
-                canary_s.push(canary::run()?);
+                canary_s.push(canary::run(&spec.clock)?);
                 trial.iter_mut().for_each(|of| notes.append(&mut of.notes));
                 let stages = summary::slowest(&trial);
                 // One record a variant is kept: the last.
@@ -239,8 +236,8 @@ impl First {
         let findings = findings(&names, &tried, order, checks)?;
         let of = |at: usize| summary::variant(spec, &spec.variants[at], &names[at], &tried[at], verified[at], &self.machine);
         let variants: Vec<_> = (0..names.len()).map(of).collect();
-        let drift = stats::drift(&canary_s);
-        let ground = Ground { findings: &findings, drift, seed: spec.seed, checks };
+        let drift = stats::drift(&canary_s, CONFIDENCE, &mut SplitMix::new(spec.seed));
+        let ground = Ground { findings: &findings, drift: drift.at_least, seed: spec.seed, checks };
         let slicing = |at: usize| tried[at].first().and_then(|trial| trial.iter().map(|of| of.slicing).max());
         let side =
             |at: usize| Side { name: &names[at], samples: &variants[at].samples, slicing: slicing(at).unwrap_or_default() };
@@ -260,6 +257,7 @@ impl First {
                 file: spec.batch.to_json_value(),
             },
             rails: self.machine.rails.iter().map(|rail| rail.name.clone()).collect(),
+            machine: self.machine.to_toml(),
             memory: spec.memory,
             pages: spec.pages.to_string(),
             trials: spec.trials,
@@ -269,17 +267,25 @@ impl First {
             skew: None,
             schedule: order.to_vec(),
             canary_s,
-            drift,
+            drift: drift.seen,
+            drift_at_least: drift.at_least,
             findings,
             notes,
             started_unix_s: self.started_unix_s,
-            took_s: self.clock.seconds(),
+            took_s: self.since.seconds(),
         })
     }
 }
 
+/// The bytes that so many of the batch take, if they are free.
+pub(crate) fn fits_memory(layout: &Layout, batches: u64) -> Result<u64, BenchError> {
+    let bytes = layout.allocations.iter().map(|of| of.span.end - of.span.start).fold(0, u64::saturating_add);
+    let (need, available) = (bytes.saturating_mul(batches), environment::available_bytes());
+    if need > available { Err(BenchError::Memory { need, available }) } else { Ok(need) }
+}
+
 /// The pins of all processes certainly do not exceed the limit. A user's pins add up over its processes.
-fn fits_memlock(plan: &Plan, batches: u64) -> Result<(), BenchError> {
+pub(crate) fn fits_memlock(plan: &Plan, batches: u64) -> Result<(), BenchError> {
     let (memlock, needs) = (Memlock::read().map_err(BenchError::Host)?, plan.needs());
     for (bytes, counted) in [
         (needs.memlock_process_bytes, PinsCounted::Process),
@@ -296,7 +302,7 @@ fn fits_memlock(plan: &Plan, batches: u64) -> Result<(), BenchError> {
 /// in the first trials, where it was seen to take 10 times as long.
 fn back_memory(spec: &Spec, bytes: u64) -> Result<(), BenchError> {
     let memory = Memory::new(Mapping::anonymous(bytes, spec.pages, None)?);
-    memory::populate(&[memory], spec.pages, spec.cores.get() as usize)
+    memory::make_resident(&[memory], spec.pages, spec.cores, &|| true)
 }
 
 /// What was broken in any trial, and what did nothing in all of them.

@@ -5,6 +5,7 @@ use pinrail_core::batch::BatchSpec;
 use pinrail_memory::Pages;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Clock;
 use crate::error::BenchError;
 use crate::variant::Variant;
 
@@ -29,6 +30,8 @@ pub struct Spec {
     pub seed: u64,
     /// Cores this process may use: what makes memory resident between trials.
     pub cores: NonZeroU32,
+    /// What times are read from: [`Clock::wall`], unless the backend simulates.
+    pub clock: Clock,
 }
 
 impl Spec {

@@ -1,18 +1,21 @@
 //! What a registration costs on ever fuller rails: the mechanism behind a published order effect, looked at by itself.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use pinrail_core::batch::Layout;
-use pinrail_core::{Buffer, Chunk, DeregisterError, Mr, RailId, Registrar, Source};
+use pinrail_core::{Buffer, Chunk, DeregisterError, Machine, Mr, RailId, Registrar, Source};
+use pinrail_plan::Plan;
+use pinrail_policy::{AllRails, Policy};
 use serde::{Deserialize, Serialize};
 
 use crate::check;
-use crate::clock::{self, Clock};
+use crate::clock;
 use crate::environment::Environment;
 use crate::error::BenchError;
 use crate::memory;
 use crate::rng::SplitMix;
-use crate::run::{Event, Observer};
+use crate::run::{self, Event, Observer};
 use crate::spec::{MemoryState, Spec};
 use crate::stats;
 use crate::verdict::CONFIDENCE;
@@ -42,6 +45,10 @@ pub struct Sweep {
     pub buffer_bytes: u64,
     /// Rails.
     pub rails: Vec<String>,
+    /// The machine file: the rails with the limits that held.
+    pub machine: String,
+    /// Why nothing can be said of what registration costs; null where something can.
+    pub withheld: Option<String>,
     /// Trials, each on fresh rails.
     pub trials: u32,
     /// What the order of levels was drawn from.
@@ -85,11 +92,11 @@ pub struct Point {
 }
 
 /// Registers one buffer on rails that hold ever more: one call at a time, levels in a seeded random order, on resident
-/// memory. The batch is one size; its last buffer is the one that is timed, the others fill.
+/// memory; times are read from [`Spec::clock`]. The batch is one size; its last buffer is the one that is timed, the others fill.
 ///
 /// # Errors
-/// [`BenchError::Usage`] for buffers of several sizes, fewer than two, or memory that is not resident; what the backend
-/// reports.
+/// [`BenchError::Usage`] for buffers of several sizes, fewer than two, or memory that is not resident; what certainly does
+/// not fit; what the backend reports.
 pub fn prior_bytes(spec: &Spec, open: &crate::Open<'_>, observer: &mut Observer<'_>) -> Result<Sweep, BenchError> {
     let usage = |what: &str| Err(BenchError::Usage { what: what.to_owned() });
     let buffers = &spec.batch.buffers;
@@ -109,13 +116,21 @@ pub fn prior_bytes(spec: &Spec, open: &crate::Open<'_>, observer: &mut Observer<
             return Err(BenchError::Refused { what });
         }
         let rails: Vec<String> = opened.machine.rails.iter().map(|rail| rail.name.clone()).collect();
-        let points = one_trial(spec, &layout, opened.registrar.as_ref(), trial, &mut rng)?;
+        if sweep.is_none() {
+            let all = Policy { rails: Arc::new(AllRails), ..Policy::new(spec.cores) };
+            run::fits_memlock(&Plan::new(layout.imagined()?, &opened.machine, &all)?, 1)?;
+            run::fits_memory(&layout, 1)?;
+        }
+        let points = one_trial(spec, &layout, opened.registrar.as_ref(), &opened.machine, trial, &mut rng)?;
         let so_far = sweep.get_or_insert_with(|| Sweep {
             version: crate::VERSION,
             sweep: "prior-bytes".to_owned(),
-            backend: identity.backend,
-            provider: identity.provider,
+            backend: identity.backend.clone(),
+            provider: identity.provider.clone(),
+            withheld: check::pins_nothing(&spec.clock, &identity, &opened.machine)
+                .or_else(|| check::may_be_cached(&identity, opened.cached)),
             environment: Environment::read(spec.cores.get(), &identity.library),
+            machine: opened.machine.to_toml(),
             buffer_bytes: buffers[0].len,
             rails,
             trials: spec.trials,
@@ -142,10 +157,11 @@ fn one_trial(
     spec: &Spec,
     layout: &Layout,
     registrar: &dyn Registrar,
+    machine: &Machine,
     trial: u32,
     rng: &mut SplitMix,
 ) -> Result<Vec<Point>, BenchError> {
-    let made = memory::make(layout, spec.pages, spec.memory, spec.cores.get() as usize)?;
+    let made = memory::make(spec, layout, machine)?;
     let Some((probe, fill)) = made.buffers.split_last() else { return Ok(Vec::new()) };
     let steps = fill.len().min(LEVELS - 1);
     let mut levels: Vec<usize> = (0..=steps).map(|nth| nth * fill.len() / steps).collect();
@@ -156,10 +172,10 @@ fn one_trial(
     for level in levels {
         held.fill_to(level, fill)?;
         for &rail in &rails {
-            let clock = Clock::start();
+            let clock = spec.clock.start();
             let mut mr = held.register(rail, probe)?;
             let register_ms = clock.seconds() * 1e3;
-            let clock = Clock::start();
+            let clock = spec.clock.start();
             let undone = registrar.deregister(&mut mr);
             let deregister_ms = clock.seconds() * 1e3;
             undone.map_err(deregistering)?;

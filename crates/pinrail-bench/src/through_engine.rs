@@ -55,8 +55,9 @@ impl Live for Registered {
     }
 }
 
-/// The engine's record, in terms of buffers.
-pub(crate) fn dispatched(plan: &Plan, report: &Report) -> Dispatched {
+/// The engine's record, in terms of buffers: what a [`Contestant`] that calls the engine tells in [`Ran::dispatched`].
+#[must_use]
+pub fn dispatched(plan: &Plan, report: &Report) -> Dispatched {
     let handout = |handout: &pinrail_engine::Handout| {
         let (chunk, rail, slice) = match report.steps.what(handout.step) {
             StepWhat::Prepare { chunk, slice } => (chunk, None, Some(slice)),

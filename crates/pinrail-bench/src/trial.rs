@@ -81,6 +81,8 @@ pub struct Trial {
     pub populated_bytes: u64,
     /// Bytes that drivers held pinned for this process when the trial began, beyond those before the first.
     pub pinned_before_bytes: u64,
+    /// Seconds that it was made to start after the others.
+    pub late_s: f64,
 }
 
 /// What one rail did.
@@ -135,7 +137,7 @@ impl Earlier {
     /// Bytes that an earlier trial has left pinned. Where the kernel unpins late (before 6.4, up to a second) they are
     /// given that time.
     fn left_pinned(&self) -> Result<u64, BenchError> {
-        let waiting = Clock::start();
+        let waiting = Clock::wall().start();
         loop {
             let pinned = Memlock::read().map_err(BenchError::Host)?.pinned_bytes.saturating_sub(self.pinned_bytes);
             if pinned == 0 || waiting.seconds() > UNPINNED_WITHIN_S {
@@ -223,20 +225,19 @@ pub(crate) fn run(
     let (identity, reused) = (registrar.identity(), earlier.had(&registrar));
     let pinned_before_bytes = earlier.left_pinned()?;
 
-    let allocating = Clock::start();
-    let memory::Made { buffers: batch, memories, notes } =
-        memory::make(layout, spec.pages, spec.memory, spec.cores.get() as usize)?;
+    let allocating = spec.clock.start();
+    let memory::Made { buffers: batch, memories, notes } = memory::make(spec, layout, &machine)?;
     let allocate_s = allocating.seconds();
     opened_notes.extend(notes);
 
-    let watch = Watch::new(room(&batch, &machine));
+    let watch = Watch::new(room(&batch, &machine), &spec.clock);
     let setting = Setting {
         batch: batch.clone(),
         machine: machine.clone(),
         registrar: Arc::new(Watched { registrar: Arc::clone(&registrar), watch: Arc::clone(&watch) }),
         prepare: Arc::new(WatchedPrepare { prepare: Arc::new(Populate::new()), watch: Arc::clone(&watch) }),
     };
-    let planning = Clock::start();
+    let planning = spec.clock.start();
     let ready = variant.contestant().ready(setting)?;
     let plan_s = planning.seconds();
 
@@ -254,7 +255,7 @@ pub(crate) fn run(
         _ => None,
     };
 
-    let (cpu_before, undoing) = (clock::cpu_s(), Clock::start());
+    let (cpu_before, undoing) = (clock::cpu_s(), spec.clock.start());
     live.deregister()?;
     let (deregister_s, deregister_cpu_s) = (undoing.seconds(), clock::cpu_s() - cpu_before);
     let undone = watch.calls().split_off(calls.len());
@@ -282,6 +283,7 @@ pub(crate) fn run(
         rails: load(&registers, machine.rails.len()),
         populated_bytes: of(Kind::Prepare).map(|call| call.populated).sum(),
         pinned_before_bytes,
+        late_s: 0.0,
     };
     drop(memories);
     let lost = watch.lost();

@@ -71,7 +71,9 @@ impl Variant {
         self.claims.as_ref()
     }
 
-    pub(crate) fn contestant(&self) -> &dyn Contestant {
+    /// What runs: for whoever wraps it.
+    #[must_use]
+    pub fn contestant(&self) -> &dyn Contestant {
         self.contestant.as_ref()
     }
 

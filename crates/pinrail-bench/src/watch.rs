@@ -10,7 +10,7 @@ use pinrail_core::{
     RegisterError, Registrar,
 };
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Stopwatch};
 
 /// One call, as it passed.
 #[derive(Clone, Copy, Debug)]
@@ -32,17 +32,17 @@ pub(crate) struct Call {
 
 /// The log of one trial. Writing takes an addition and a store, so that threads do not meet here.
 pub(crate) struct Watch {
-    clock: Clock,
+    clock: Stopwatch,
     calls: Box<[OnceLock<Call>]>,
     next: AtomicUsize,
     lost: AtomicU64,
 }
 
 impl Watch {
-    /// A log with room for so many calls.
-    pub(crate) fn new(room: usize) -> Arc<Watch> {
+    /// A log with room for so many calls, timed by that clock.
+    pub(crate) fn new(room: usize, clock: &Clock) -> Arc<Watch> {
         let calls = (0..room).map(|_| OnceLock::new()).collect();
-        Arc::new(Watch { clock: Clock::start(), calls, next: AtomicUsize::new(0), lost: AtomicU64::new(0) })
+        Arc::new(Watch { clock: clock.start(), calls, next: AtomicUsize::new(0), lost: AtomicU64::new(0) })
     }
 
     pub(crate) fn now_ns(&self) -> u64 {

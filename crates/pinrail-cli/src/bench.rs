@@ -1,13 +1,16 @@
 //! `pinrail bench`: compares policies and references on real registrations.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{IsTerminal as _, Write, stderr, stdin, stdout};
 use std::ops::ControlFlow;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Subcommand;
-use pinrail_bench::{BenchError, Comparison, Event, MemoryState, Processes, Results, Skew, Spec, Sweep, Variant};
+use pinrail_bench::{BenchError, Clock, Comparison, Event, MemoryState, Processes, Results, Skew, Spec, Sweep, Variant};
 use pinrail_core::Diagnosis;
 use pinrail_memory::Pages;
 use pinrail_policy::Policy;
@@ -27,9 +30,10 @@ pub(crate) struct Args {
     of: Option<Of>,
     #[command(flatten)]
     run: Option<RunArgs>,
+    /// A shape (kimi-k3, kimi-k3/N for every size divided by N, COUNTxSIZE as in 48x391MiB) or a batch file (JSON).
+    #[arg(long, value_name = "SHAPE|FILE", required_unless_present = "sweep")]
+    batch: Option<OsString>,
     // Beside the others and not among them: a group of arguments with groups in it is never seen to be there.
-    #[command(flatten)]
-    batch: Option<BatchArgs>,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -50,9 +54,9 @@ struct RunArgs {
     /// Who registers: uring, libfabric, libfabric:PROVIDER (as in libfabric:tcp), verbs, sim:PROFILE (in real time).
     #[arg(long, value_name = "BACKEND")]
     backend: Backend,
-    /// The state of the memory before the clock starts.
-    #[arg(long, value_name = "STATE", default_value = "untouched", value_parser = memory_state)]
-    memory: MemoryState,
+    /// The state of the memory before the clock starts: untouched or resident [default: untouched; a sweep is of resident].
+    #[arg(long, value_name = "STATE", value_parser = memory_state)]
+    memory: Option<MemoryState>,
     /// The pages of the memory: 4k, thp (transparent huge), 2m or 1g (out of the hugetlb pool).
     #[arg(long, value_name = "PAGES", default_value_t = Pages::Small)]
     pages: Pages,
@@ -76,6 +80,7 @@ struct RunArgs {
     #[arg(long, value_name = "late|heavy|idle")]
     skew: Option<Skew>,
     /// Instead of comparing, measure one buffer on ever fuller rails: what a call costs by what is registered already.
+    /// Without --batch 33 buffers of 8 MiB: the last is measured, the others fill.
     #[arg(long, value_name = "prior-bytes", conflicts_with_all = ["policies", "references", "processes", "skew", "trace"])]
     sweep: Option<SweepOf>,
     /// Write the last trial of each as a Chrome trace (chrome://tracing, ui.perfetto.dev).
@@ -122,12 +127,15 @@ impl Document for Nothing {
     }
 }
 
+/// What a sweep measures where no batch is named.
+const SWEEP_BATCH: &str = "33x8MiB";
+
 /// Most bytes of a record that is read back.
 const RECORD_BYTES_MAX: u64 = 1 << 30;
 
 pub(crate) fn run(args: &Args) -> Answer {
-    match (&args.of, &args.run, &args.batch) {
-        (Some(Of::Compare { before, after }), ..) => {
+    match (&args.of, &args.run) {
+        (Some(Of::Compare { before, after }), _) => {
             let read = |path: &Path| -> Result<Results, Error> {
                 let bytes = file::read(path, RECORD_BYTES_MAX, "record")?;
                 let results = pinrail_bench::read(&String::from_utf8_lossy(&bytes));
@@ -135,8 +143,11 @@ pub(crate) fn run(args: &Args) -> Answer {
             };
             Ok(Box::new(Compared(pinrail_bench::compare(&read(before)?, &read(after)?)?)))
         }
-        (None, Some(run), Some(batch)) => measure(run, batch, &args.machine),
-        _ => Err(Error::usage("there is nothing to measure: name a backend and a batch")),
+        (None, Some(run)) => {
+            let batch = args.batch.clone().unwrap_or_else(|| SWEEP_BATCH.into());
+            measure(run, &BatchArgs { batch }, &args.machine)
+        }
+        (None, None) => Err(Error::usage("there is nothing to measure: name a backend and a batch")),
     }
 }
 
@@ -172,6 +183,12 @@ fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
         pinrail_bench::work(&spec, &open, &mut stdin().lock(), &mut stdout().lock()).map_err(failed)?;
         return Ok(Box::new(Nothing));
     }
+    // Opened before the run: what cannot be written is said before minutes were spent.
+    let unwritable = |path: &Path, error: &std::io::Error| Error::io(&format!("trace {}", path.display()), error);
+    let mut trace = match args.trace.as_deref() {
+        Some(path) => Some((path, File::create(path).map_err(|error| unwritable(path, &error))?)),
+        None => None,
+    };
     let mut progress = Progress::new();
     let mut see = |event: &Event<'_>| {
         progress.see(event);
@@ -187,9 +204,9 @@ fn measure(args: &RunArgs, batch: &BatchArgs, machine: &MachineArgs) -> Answer {
     let results = pinrail_bench::run(&spec, &open, several, &mut see);
     progress.end();
     let results = results.map_err(failed)?;
-    if let Some(path) = &args.trace {
-        let trace = pinrail_bench::chrome(&results).to_string();
-        std::fs::write(path, trace).map_err(|error| Error::io(&format!("trace {}", path.display()), &error))?;
+    if let Some((path, to)) = &mut trace {
+        let text = pinrail_bench::chrome(&results).to_string();
+        to.write_all(text.as_bytes()).map_err(|error| unwritable(path, &error))?;
     }
     Ok(Box::new(Measured(results)))
 }
@@ -199,6 +216,8 @@ fn one_of_several() -> Command {
     // Where the program cannot be found again, starting it says so.
     let mut command = Command::new(std::env::current_exe().unwrap_or_default());
     command.args(std::env::args_os().skip(1).filter(|argument| argument != "--json")).arg("--as-process");
+    // Ctrl-C of a terminal is for the first process, which lets the others end their trial.
+    command.process_group(0);
     command
 }
 
@@ -223,12 +242,13 @@ impl RunArgs {
             backend: self.backend.to_string(),
             batch_name: batch.batch.to_string_lossy().into_owned(),
             batch: batch::on_pages(batch.read()?, self.pages),
-            memory: self.memory,
+            memory: self.memory.unwrap_or(if self.sweep.is_some() { MemoryState::Resident } else { MemoryState::Untouched }),
             pages: self.pages,
             variants,
             trials: self.trials,
             seed: self.seed,
             cores,
+            clock: Clock::wall(),
         })
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! # Decisions
 //!
-//! - **One file for each thing that a buffer meets**: [`args`] → [`batch`] → [`machine`] → [`backend`] → [`memory`] →
-//!   the command ([`plan`], [`register`]) → [`output`]. Commands answer a [`Document`](output::Document); only
+//! - **One file for each thing that a buffer meets**: [`args`] → [`batch`] → [`machine`] → [`backend`] → the
+//!   command ([`plan`], [`register`]) → [`output`]. Commands answer a [`Document`](output::Document); only
 //!   [`output`] writes to standard output, so that `--json` is one document whatever happens.
 //! - **What cannot be is refused as early as it is certain**: what is wrong with a batch as it is written before it gets
 //!   memory, what cannot fit before pages are touched, and always before the first registration.
 //! - **A feature that is off is an error that names it**, not a missing command: who reads the documentation meets it.
 //! - **Signals become a cancel** ([`interrupt`]) and nothing else. A process that is killed needs no clean-up: pins,
-//!   rings and mappings are the kernel's to take back, and there is no child and no file.
+//!   rings and mappings are the kernel's to take back, there is no file, and the processes of a bench end with it.
 //!
 //! # Not here
 //!
@@ -26,7 +26,6 @@ mod error;
 mod file;
 mod interrupt;
 mod machine;
-mod memory;
 mod output;
 mod plan;
 mod policy;

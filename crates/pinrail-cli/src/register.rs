@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
+use pinrail_bench::memory::{self, Mapped};
 use pinrail_conformance::{Target, Verified, verify};
 use pinrail_core::batch::{Allocation, BatchSpec, Layout};
 use pinrail_core::size::Bytes;
@@ -21,7 +22,8 @@ use crate::backend::{Backend, Opened, Workload};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::machine::Wanted;
-use crate::{batch, clock, memory, output, plan, progress};
+use crate::policy::usable_cores;
+use crate::{batch, clock, output, plan, progress};
 
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["batch", "plan"])))]
@@ -113,8 +115,9 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
     }
 
     let is_simulated = args.backend.is_simulated();
-    let (mapped, mapping) = clock::timed(|| if is_simulated { imagine(&layout) } else { memory::map(&layout, args.pages) });
-    let memory::Mapped { memories, notes } = mapped?;
+    let map = || if is_simulated { imagine(&layout) } else { Ok(memory::map(&layout, args.pages)?) };
+    let (mapped, mapping) = clock::timed(map);
+    let Mapped { memories, notes } = mapped?;
     output::note(&notes);
     let plan = || -> Result<Plan, Error> {
         let buffers = layout.buffers(&memories)?;
@@ -131,7 +134,9 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
         if document.is_some() || !memory::decides_rails(&machine) {
             engine.check(&plan()?)?;
         }
-        let (touched, took) = clock::timed(|| memory::make_resident(&layout, &memories, &interrupt));
+        let (touched, took) =
+            clock::timed(|| memory::make_resident(&memories, args.pages, usable_cores(), &|| !interrupt.came()));
+        interrupt.check("nothing had been registered")?;
         touched?;
         touching = took;
     }
@@ -174,12 +179,12 @@ pub(crate) fn run(args: &Args) -> Result<Ran, Error> {
 }
 
 /// Memory without bytes, as the simulator takes it.
-fn imagine(layout: &Layout) -> Result<memory::Mapped, Error> {
+fn imagine(layout: &Layout) -> Result<Mapped, Error> {
     let imagined = |Allocation { span, .. }: &Allocation| Memory::imagined(span.start, span.end - span.start);
     let memories = layout.allocations.iter().map(imagined).collect::<Result<_, _>>();
     // The layout has checked every extent.
     let memories = memories.map_err(|error| Diagnosis::new(ErrorKind::Batch, error.to_string()))?;
-    Ok(memory::Mapped { memories, notes: Vec::new() })
+    Ok(Mapped { memories, notes: Vec::new() })
 }
 
 /// What is to be registered where, as the arguments say it.

@@ -1,6 +1,7 @@
-use pinrail_core::{Identity, PinsCounted};
+use pinrail_core::{Identity, Machine, PinsCounted};
 
 use super::{Fault, Seen};
+use crate::clock::Clock;
 
 /// The backend that ran is the one that was named: a fallback is refused, not measured.
 pub(super) fn named(seen: &Seen<'_>) -> Option<Fault> {
@@ -18,14 +19,22 @@ pub(crate) fn other_backend(named: &str, identity: &Identity) -> Option<String> 
 
 /// A provider that pins nothing says nothing about what registration costs.
 pub(super) fn pins(seen: &Seen<'_>) -> Option<Fault> {
-    let rails = &seen.evidence.machine.rails;
-    let pins_nothing = !rails.is_empty() && rails.iter().all(|rail| rail.pins == PinsCounted::Nothing);
-    let provider = &seen.evidence.identity.provider;
-    pins_nothing.then(|| Fault::Broken(format!("{provider} pins nothing: its times say nothing about registration")))
+    pins_nothing(&seen.spec.clock, &seen.evidence.identity, &seen.evidence.machine).map(Fault::Broken)
+}
+
+/// That nothing is pinned, if so. What a simulation charges is not what it does.
+pub(crate) fn pins_nothing(clock: &Clock, identity: &Identity, machine: &Machine) -> Option<String> {
+    let nothing =
+        clock.is_wall() && !machine.rails.is_empty() && machine.rails.iter().all(|rail| rail.pins == PinsCounted::Nothing);
+    nothing.then(|| format!("{} pins nothing: its times say nothing about registration", identity.provider))
 }
 
 /// A registration that a cache answers was not made.
 pub(super) fn cache(seen: &Seen<'_>) -> Option<Fault> {
-    let provider = &seen.evidence.identity.provider;
-    seen.evidence.cached.then(|| Fault::Broken(format!("{provider} may answer registrations from a cache of its own")))
+    may_be_cached(&seen.evidence.identity, seen.evidence.cached).map(Fault::Broken)
+}
+
+/// That a cache may have answered, if so.
+pub(crate) fn may_be_cached(identity: &Identity, cached: bool) -> Option<String> {
+    cached.then(|| format!("{} may answer registrations from a cache of its own", identity.provider))
 }

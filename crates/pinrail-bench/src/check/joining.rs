@@ -26,6 +26,9 @@ pub(super) fn joining(seen: &Seen<'_>) -> Option<Fault> {
     let name = typed.spec();
     match typed {
         Coalescing::None if !between.is_empty() => Some(Fault::Broken(format!("{name}: a registration covers several buffers"))),
+        Coalescing::None if buffers.windows(2).all(|pair| pair[0].1 != pair[1].0) => {
+            Some(Fault::Idle(format!("{name} changed nothing: no buffers of the batch touch in one allocation")))
+        }
         Coalescing::Adjacent if between.is_empty() => {
             Some(Fault::Idle(format!("{name} changed nothing: no buffers of the batch touch in one allocation")))
         }

@@ -19,6 +19,14 @@ pub(super) fn process(seen: &Seen<'_>) -> Option<Fault> {
     (said < cap).then(|| Fault::Idle(format!("capped={cap} was never reached: at most {said} steps were in flight")))
 }
 
+/// `unbounded` that was typed: sometimes more than one in flight, where there is more than one to start.
+pub(super) fn unbounded(seen: &Seen<'_>) -> Option<Fault> {
+    let evidence = seen.evidence;
+    let typed = seen.typed().contains(&Term::Unbounded);
+    (typed && evidence.trial.peak_in_flight < 2)
+        .then(|| Fault::Idle("unbounded changed nothing: no two steps were ever in flight at once".to_owned()))
+}
+
 /// `per-rail=N` that was typed: the same on each rail, and less than the rail takes by itself.
 pub(super) fn rail(seen: &Seen<'_>) -> Option<Fault> {
     let limit = seen.typed().iter().find_map(|term| if let Term::PerRail(n) = term { Some(*n) } else { None })?;

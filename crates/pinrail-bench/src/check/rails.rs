@@ -23,7 +23,7 @@ pub(super) fn chosen(seen: &Seen<'_>) -> Vec<Fault> {
 
 fn idle(seen: &Seen<'_>, term: &Term) -> Option<String> {
     match term {
-        Term::RailLocal | Term::DeviceLocal => {
+        Term::RailLocal | Term::DeviceLocal | Term::Rails(_) => {
             let usable = seen.usable();
             if seen.selections.iter().any(|selection| selection.rails.len() < usable) {
                 return None;

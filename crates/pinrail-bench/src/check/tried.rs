@@ -38,13 +38,13 @@ pub(crate) fn trials(trials: u32, confidence: f64) -> Option<(Check, String)> {
 }
 
 /// The machine stood still by more than what was found.
-pub(crate) fn drift(drift: f64, ratio: f64) -> Option<(Check, String)> {
+pub(crate) fn drift(at_least: f64, ratio: f64) -> Option<(Check, String)> {
     let effect = if ratio > 1.0 { ratio - 1.0 } else { 1.0 / ratio - 1.0 };
-    (drift >= effect).then(|| {
-        let (drift, effect) = (drift * 100.0, effect * 100.0);
+    (at_least >= effect).then(|| {
+        let (drift, effect) = (at_least * 100.0, effect * 100.0);
         (
             Check::Drift,
-            format!("the machine drifted: a fixed task moved by {drift:.1} % during the run and this differs by {effect:.1} %"),
+            format!("the machine drifted: a fixed task moved by at least {drift:.1} % during the run and this differs by {effect:.1} %"),
         )
     })
 }

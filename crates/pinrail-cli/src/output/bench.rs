@@ -49,9 +49,18 @@ fn heading(to: &mut dyn Write, results: &Results) -> io::Result<()> {
 }
 
 fn times(to: &mut dyn Write, width: usize, results: &Results) -> io::Result<()> {
-    writeln!(to, "\nmilliseconds: median (99 % interval); total is prefault to the last key")?;
-    let row = |of: &VariantResults| [of.name.clone(), interval(&of.total), interval(&of.register), interval(&of.deregister)];
-    let columns = [("variant", Side::Left), ("total", Side::Left), ("register", Side::Left), ("deregister", Side::Left)];
+    writeln!(to, "\nmedian milliseconds (99 % interval); total is prefault to the last key")?;
+    let row = |of: &VariantResults| {
+        let [prefault, register, deregister] = [&of.prefault, &of.register, &of.deregister].map(|stage| ms(stage.median_s));
+        [of.name.clone(), interval(&of.total), prefault, register, deregister]
+    };
+    let columns = [
+        ("variant", Side::Left),
+        ("total", Side::Left),
+        ("prefault", Side::Right),
+        ("register", Side::Right),
+        ("deregister", Side::Right),
+    ];
     table::write(to, width, columns, results.variants.iter().map(row))
 }
 
@@ -173,7 +182,7 @@ fn against(pair: &Comparison, name: &str) -> Option<[String; 4]> {
 
 fn said(pair: &Comparison, verdict: Verdict) -> String {
     let word = match verdict {
-        Verdict::NoDifference => "none",
+        Verdict::NoDifference => "no difference",
         other => other.as_str(),
     };
     pair.reason.as_ref().map_or_else(|| word.to_owned(), |reason| format!("{word}; {reason}"))
@@ -231,6 +240,7 @@ impl Document for Swept {
                 _ => "too few trials".to_owned(),
             };
             let said = match (of.low, of.high) {
+                _ if sweep.withheld.is_some() => "withheld",
                 (Some(low), _) if low > 0.0 => "grows",
                 (_, Some(high)) if high < 0.0 => "shrinks",
                 (Some(_), Some(_)) => "flat",
@@ -245,6 +255,8 @@ impl Document for Swept {
             ("on empty rails, ms", Side::Right),
             ("verdict", Side::Left),
         ];
-        table::write(to, width, columns, [("register", sweep.register), ("deregister", sweep.deregister)].into_iter().map(row))
+        let rows = [("register", sweep.register), ("deregister", sweep.deregister)].into_iter().map(row);
+        table::write(to, width, columns, rows)?;
+        sweep.withheld.iter().try_for_each(|why| table::paragraph(to, width, 10, &format!("withheld: {why}")))
     }
 }

@@ -16,7 +16,8 @@ const ROWS_MAX: usize = 40;
 const ROOM_MIN: usize = 20;
 
 /// Writes rows under a heading, with two spaces before each cell. Cells of the last column are wrapped between words
-/// where a line would have more than `width` characters.
+/// where a line would have more than `width` characters. Where that leaves them no room, what the rows are about (a first
+/// column on the left side) gets lines of its own.
 pub(super) fn write<const N: usize>(
     to: &mut dyn Write,
     width: usize,
@@ -28,16 +29,25 @@ pub(super) fn write<const N: usize>(
     let rows: Vec<[String; N]> = std::iter::once(heading).chain(rows.take(ROWS_MAX)).collect();
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(widest);
+    let last = match columns[N - 1].1 {
+        Side::Left => widths[N - 1].min(ROOM_MIN),
+        Side::Right => widths[N - 1],
+    };
+    let needs = widths[..N - 1].iter().map(|width| width + 2).sum::<usize>() + 2 + last;
+    let own_lines = usize::from(needs > width && matches!(columns[0].1, Side::Left) && N > 2);
     for row in &rows {
-        let mut line = String::new();
-        for (((cell, (_, side)), width), left) in row.iter().zip(columns).zip(widths).zip((0..N).rev()) {
+        if own_lines > 0 {
+            paragraph(to, width, 4, &format!("  {}", row[0]))?;
+        }
+        let mut line = "  ".repeat(own_lines);
+        for (((cell, (_, side)), width), left) in row.iter().zip(columns).zip(widths).zip((0..N).rev()).skip(own_lines) {
             match side {
                 Side::Left if left == 0 => line += &format!("  {cell}"),
                 Side::Left => line += &format!("  {cell:<width$}"),
                 Side::Right => line += &format!("  {cell:>width$}"),
             }
         }
-        let indent = widths[..N - 1].iter().map(|width| width + 2).sum::<usize>() + 2;
+        let indent = 2 * own_lines + widths[own_lines..N - 1].iter().map(|width| width + 2).sum::<usize>() + 2;
         paragraph(to, width, indent, &line)?;
     }
     if hidden > 0 {
@@ -90,6 +100,19 @@ mod tests {
         );
         assert_eq!(table(usize::MAX, &[["1", words]]).lines().count(), 2);
         assert_eq!(table(0, &[["1", "a b"]]), "  n  name\n  1  a b\n", "no terminal is that narrow");
+    }
+
+    #[test]
+    fn a_name_that_leaves_no_room_has_a_line_of_its_own() {
+        let row = ["a-name-of-26-characters-xx", "1234", "a verdict of many words"].map(str::to_owned);
+        let table = |width| {
+            let mut text = Vec::new();
+            let columns = [("name", Side::Left), ("n", Side::Right), ("said", Side::Left)];
+            write(&mut text, width, columns, std::iter::once(row.clone())).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(table(40), "  name\n       n  said\n  a-name-of-26-characters-xx\n    1234  a verdict of many words\n");
+        assert_eq!(table(80).lines().count(), 2);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod arguments;
+mod bench;
 mod documents;
 #[cfg(feature = "libfabric")]
 mod libfabric;

@@ -21,17 +21,23 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
         Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts"))
     }
 
-    fn send(&self, signal: Signal) {
+    pub(crate) fn send(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
     /// A file of the kernel's about it; nothing once it has ended.
     fn proc(&self, name: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap_or_default()
+    }
+
+    /// True once it has ended, also where nobody has looked yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        let stat = self.proc("stat");
+        stat.is_empty() || stat.contains(") Z ")
     }
 
     fn pinned_bytes(&self) -> u64 {
@@ -41,17 +47,21 @@ impl Running {
     }
 
     /// True once it has pinned that much, false if it ended or let go before that was seen.
-    fn pins(&self, bytes: u64) -> bool {
+    pub(crate) fn pins(&self, bytes: u64) -> bool {
         loop {
             match self.pinned_bytes() {
                 pinned if pinned >= bytes => return true,
-                _ if self.proc("stat").is_empty() || self.proc("stat").contains(") Z ") => return false,
+                _ if self.has_ended() => return false,
                 _ => std::thread::yield_now(),
             }
         }
     }
 
-    fn end(mut self) -> Ran {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn end(mut self) -> Ran {
         let taken = (self.0.stdout.take(), self.0.stderr.take());
         let read = |pipe: Option<&mut dyn std::io::Read>| {
             let mut bytes = Vec::new();
@@ -84,12 +94,12 @@ pub(crate) fn held(command: impl Fn() -> Command, bytes: u64) -> Running {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long the kernel took is what is tested")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// The processes whose parent it is.
-fn children(pid: u32) -> Vec<String> {
+pub(crate) fn children(pid: u32) -> Vec<String> {
     let stats = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
     let parent = |stat: &String| stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok();
     stats.filter(|stat| parent(stat) == Some(pid)).collect()
@@ -116,7 +126,7 @@ fn kill_9_in_the_middle_leaves_nothing_and_the_batch_can_be_registered_again() {
         command
     };
     let running = held(command, 4 << 20);
-    let pid = running.0.id();
+    let pid = running.id();
     assert_eq!((children(pid), open_files(pid)), (Vec::new(), Vec::new()));
     running.send(Signal::KILL);
     let killed = running.end();
