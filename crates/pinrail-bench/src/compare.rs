@@ -82,9 +82,16 @@ fn rails_differ(a: &str, b: &str) -> Option<String> {
         return Some("a machine file in a record cannot be read".to_owned());
     };
     let limits = |rail: &Rail| {
-        let RailLimits { max_mr_size, max_mrs, max_pages } = rail.limits;
-        let shown = [("max_mr_size", max_mr_size), ("max_mrs", max_mrs), ("max_pages", max_pages)]
-            .map(|(name, limit)| format!("{name} {}", limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())));
+        let RailLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes } = rail.limits;
+        let limits = [
+            ("max_mr_size", max_mr_size),
+            ("max_mrs", max_mrs),
+            ("max_pages", max_pages),
+            ("max_pages_remote_write", max_pages_remote_write),
+            ("max_bytes", max_bytes),
+        ];
+        let shown =
+            limits.map(|(name, limit)| format!("{name} {}", limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())));
         shown.join(", ")
     };
     let (a, b) = a.rails.iter().zip(&b.rails).find(|(a, b)| a != b)?;
