@@ -41,11 +41,10 @@ impl Lane {
 
     /// Removes what [`Lane::smallest`] says.
     pub(crate) fn pop(&mut self) {
-        let late = self.late.peek().map_or(EMPTY, |&Reverse(late)| late);
-        if self.tape.get(self.at).is_some_and(|&tape| tape < late) {
-            self.at += 1;
-        } else {
+        if self.late.peek() == Some(&Reverse(self.smallest())) {
             self.late.pop();
+        } else {
+            self.at += 1;
         }
     }
 

@@ -195,16 +195,10 @@ impl State {
         }
         let rails = self.heads.len() - 1;
         let tasks = if self.tasks_running < limits.of(self.tasks).get() { &self.heads[..rails] } else { &[] };
-        let (mut best, mut lane) = (EMPTY, rails);
-        for (at, &head) in tasks.iter().enumerate() {
-            if head < best {
-                (best, lane) = (head, at);
-            }
-        }
-        if self.heads[rails] < best && self.prepares_running < limits.prepare.get() {
-            (best, lane) = (self.heads[rails], rails);
-        }
-        (best != EMPTY).then_some(lane)
+        let prepare = if self.prepares_running < limits.prepare.get() { self.heads[rails] } else { EMPTY };
+        let best = tasks.iter().copied().fold(prepare, u32::min);
+        // A step is the head of one lane only.
+        if best == EMPTY { None } else { self.heads.iter().position(|&head| head == best) }
     }
 
     fn started(&mut self, lane: usize) {

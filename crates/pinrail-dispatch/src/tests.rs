@@ -1,6 +1,7 @@
 //! Dispatch against its oracle, and the cases that have a name.
 
 use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
 
 use crate::testing::{Op, Shape, run_beside_oracle};
 use crate::{Dispatch, Outcome, Seen, Stop, Take, Wake};
@@ -176,6 +177,49 @@ fn as_many_workers_as_could_ever_be_busy() {
     assert_eq!(all(3, Limits::NONE), 5, "and three slices");
     assert_eq!(all(3, Limits::total(n(4))), 4);
     assert_eq!(all(3, Limits { prepare: n(1), register: n(1), ..Limits::NONE }), 2);
+    let wide =
+        |ceiling| dispatch(Shape { lanes: vec![n(3), n(2)], chunks: vec![(3, 0); 9], series: false }, ceiling).workers_max();
+    assert_eq!(wide(Limits::NONE), 5, "as many calls as each lane takes");
+    assert_eq!(wide(Limits { per_rail: n(2), ..Limits::NONE }), 4);
+}
+
+/// Keeps what it was told.
+struct Listens(Arc<Mutex<Vec<(Tick, Finished)>>>);
+
+impl Controller for Listens {
+    fn limits(&self) -> Limits {
+        Limits::NONE
+    }
+    fn finished(&mut self, now: Tick, seen: &Finished) -> Option<Limits> {
+        self.0.lock().unwrap().push((now, *seen));
+        None
+    }
+    fn report(&self) -> ControllerReport {
+        ControllerReport::default()
+    }
+}
+
+#[test]
+fn a_controller_is_told_how_each_step_went() {
+    let told = Arc::default();
+    let steps = two_rails(&[(2, 1)], false).steps();
+    let dispatch = Dispatch::new(steps, Limits::NONE, Control::Adaptive(Box::new(Listens(Arc::clone(&told)))));
+    for (now, outcome) in [(5, Outcome::Done), (9, Outcome::Failed)] {
+        let start = dispatch.take(WorkerId(0)).start().unwrap();
+        let seen = Seen { now: Tick(now), started: Tick(now - 2), in_flight: start.in_flight };
+        assert_eq!(dispatch.done(start.step, outcome, seen), Wake::None);
+    }
+    let all = |step, kind, rail, started, ok| Finished {
+        step: StepId(step),
+        kind,
+        rail,
+        bytes: 1,
+        started: Tick(started),
+        in_flight: 1,
+        ok,
+    };
+    let wanted = [(Tick(5), all(0, Kind::Prepare, None, 3, true)), (Tick(9), all(1, Kind::Register, Some(RailId(1)), 7, false))];
+    assert_eq!(*told.lock().unwrap(), wanted);
 }
 
 /// Panics wherever it is asked, but for what `finished` is.

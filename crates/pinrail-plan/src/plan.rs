@@ -511,7 +511,7 @@ impl<'m> Draft<'m> {
             while first + 1 < all && extent(first).end() <= piece.start {
                 first += 1;
             }
-            let mut end = first + 1;
+            let mut end = first;
             while end < all && extent(end).start() < piece.end {
                 end += 1;
             }

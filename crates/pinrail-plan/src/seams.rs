@@ -114,6 +114,7 @@ mod tests {
     fn seams_lie_on_units_and_pages_together() {
         assert!(lens(0, 192 * MIB, 2 * MIB, Some(3 * MIB), 64 * MIB).iter().all(|len| len % (6 * MIB) == 0));
         assert_eq!(lens(0, 12 * MIB, 2 * MIB, Some(3 * MIB), 5 * MIB), [3 * MIB; 4], "no common boundary fits: the unit wins");
+        assert_eq!(lens(0, 12 * MIB, 2 * MIB, Some(3 * MIB), 3 * MIB), [3 * MIB; 4], "just one unit");
         assert_eq!(step(0, 12 * MIB, 2 * MIB, Some(6 * MIB), 5 * MIB), Err(CannotCut::Unit));
     }
 

@@ -5,16 +5,17 @@
 mod documents;
 mod promises;
 mod reports;
+mod shares;
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pinrail_core::batch::{BatchSpec, BufferSpec};
 use pinrail_core::{
-    Access, BufferId, ChunkId, DevicePath, ErrorKind, Gpu, Kind, Machine, Place, PrepareStep, RailId, Source, StepWhat,
+    Access, Buffer, BufferId, ChunkId, DevicePath, ErrorKind, Gpu, Kind, Machine, Place, PrepareStep, RailId, Source, StepWhat,
 };
 use pinrail_plan::{Budget, Fits, Plan, PlanError};
-use pinrail_policy::{ChunkInfo, Order, Policy, PolicyError, SelectRails, Selection};
+use pinrail_policy::{ChunkInfo, Order, Policy, PolicyError, SelectRails, Selection, Slices};
 use proptest::prelude::*;
 
 const P: u64 = 4096;
@@ -90,6 +91,26 @@ fn limits_refuse_before_any_call_and_say_the_need() {
 }
 
 #[test]
+fn what_just_fits_is_planned() {
+    let machine = limited(2, |limits| (limits.max_mrs, limits.max_pages) = (Some(3), Some(9)));
+    assert_eq!(plan(&batch(&[3 * P, 3 * P, 3 * P]), &machine, "").unwrap().needs().pages, 18);
+    let small = limited(1, |limits| limits.max_mr_size = Some(P - 1));
+    assert_eq!(plan(&batch(&[100]), &small, "").unwrap().chunks().len(), 1, "less than a page where no seam is needed");
+}
+
+#[test]
+fn numbers_that_no_memory_has_are_refused() {
+    let refused = |change: fn(&mut Buffer)| {
+        let mut buffers = batch(&[P]).layout().unwrap().imagined().unwrap();
+        change(&mut buffers[0]);
+        Plan::new(buffers, &Machine::of_rails(1), &policy("")).unwrap_err()
+    };
+    let wrong = |what: &str| PlanError::Buffer { buffer: BufferSpec::default_name(0), what: what.to_owned() };
+    assert_eq!(refused(|buffer| buffer.page_size = 3 * P), wrong("page size 12288 is no power of two"));
+    assert_eq!(refused(|buffer| buffer.unit = Some(0)), wrong("unit is zero; leave it out for none"));
+}
+
+#[test]
 fn device_memory_needs_a_gpu_that_exists_and_a_rail_that_reaches_it() {
     let mut batch = batch(&[P]);
     batch.buffers[0].place = Place::Gpu("53:00.0".parse().unwrap());
@@ -99,6 +120,8 @@ fn device_memory_needs_a_gpu_that_exists_and_a_rail_that_reaches_it() {
     let error = plan(&batch, &machine, "").unwrap_err();
     assert_eq!(error.diagnosis().kind, ErrorKind::UnknownDevice);
     assert!(error.to_string().contains("0000:64:00.0"), "{error}");
+    let error = plan(&batch, &machine, "all-rails").unwrap_err();
+    assert!(matches!(error, PlanError::UnknownDevice { .. }), "also where the policy does not ask: {error}");
     machine.gpus[0].pci = "53:00.0".parse().unwrap();
     machine.rails[0].device = DevicePath::None;
     assert_eq!(plan(&batch, &machine, "").unwrap_err().diagnosis().kind, ErrorKind::NoDevicePath);
@@ -122,6 +145,7 @@ fn access_that_a_rail_does_not_grant_is_refused() {
 fn only_host_memory_is_prefaulted_and_only_when_asked() {
     let host = plan(&batch(&[100 << 20]), &Machine::of_rails(2), "").unwrap();
     assert_eq!(host.prepares(ChunkId(0)), 4, "slices of 32 MiB");
+    assert_eq!(host.clone().with_slices(Slices::of(50 << 20)).prepares(ChunkId(0)), 2);
     let steps = host.steps(Kind::Register).unwrap();
     assert_eq!((steps.len(), host.steps(Kind::Deregister).unwrap().len()), (6, 2));
     assert_eq!(plan(&batch(&[100 << 20]), &Machine::of_rails(2), "no-prefault").unwrap().steps(Kind::Register).unwrap().len(), 2);
@@ -158,6 +182,40 @@ fn a_policy_that_answers_nonsense_is_named() {
     let bad = Policy { order: Arc::new(Nonsense(vec![])), ..policy("") };
     let error = Plan::new(buffers(), &Machine::of_rails(2), &bad).unwrap_err();
     assert!(matches!(error, PlanError::Policy(PolicyError::NotAPermutation { .. })), "{error}");
+}
+
+/// Keeps what it was asked.
+struct Asked(Mutex<Vec<ChunkInfo>>);
+
+impl Order for Asked {
+    fn order(&self, chunks: &[ChunkInfo]) -> Vec<u32> {
+        *self.0.lock().unwrap() = chunks.to_vec();
+        (0..).take(chunks.len()).collect()
+    }
+    fn spec(&self) -> String {
+        "asked".into()
+    }
+}
+
+#[test]
+fn an_order_is_told_the_length_the_buffer_and_the_rails_of_each_chunk() {
+    let asked = Arc::new(Asked(Mutex::default()));
+    let policy = Policy { order: asked.clone(), ..policy("") };
+    let machine = limited(3, |limits| limits.max_mr_size = Some(2 * P));
+    Plan::new(batch(&[P, 3 * P]).layout().unwrap().imagined().unwrap(), &machine, &policy).unwrap();
+    let told: Vec<_> = asked.0.lock().unwrap().iter().map(|info| (info.chunk.0, info.buffer.0, info.len, info.rails)).collect();
+    assert_eq!(told, [(0, 0, P, 3), (1, 1, 2 * P, 3), (2, 1, P, 3)]);
+}
+
+#[test]
+fn a_plan_knows_what_it_was_made_from_and_for() {
+    let machine = limited(3, |limits| limits.max_mrs = Some(9));
+    let buffers = || batch(&[P, P]).layout().unwrap().imagined().unwrap();
+    let alone = Plan::new(buffers(), &machine, &policy("rails=rail2,rail0+rails-in-series")).unwrap();
+    assert_eq!((alone.machine(), alone.live(), alone.in_series()), (&machine, &[][..], true));
+    assert_eq!(alone.rail_sets(), [Box::from([RailId(2), RailId(0)])]);
+    let beside = Plan::beside(buffers(), &machine, &policy(""), &alone.needs().rails).unwrap();
+    assert_eq!((beside.live(), beside.in_series()), (&alone.needs().rails[..], false));
 }
 
 fn lens() -> impl Strategy<Value = Vec<u64>> {
@@ -293,6 +351,33 @@ fn buffers_share_only_what_they_have_in_common() {
 }
 
 #[test]
+fn a_seam_between_two_buffers_belongs_to_the_chunk_it_begins() {
+    let batch = neighbours(&[(4 * P, 0), (4 * P, 0), (4 * P, 0)]);
+    let plan = plan(&batch, &limited(1, |limits| limits.max_mr_size = Some(8 * P)), "").unwrap();
+    assert_eq!(plan.buffers_of(ChunkId(0)), [BufferId(0), BufferId(1)]);
+    assert_eq!(plan.buffers_of(ChunkId(1)), [BufferId(2)]);
+    assert_eq!([0, 1, 2].map(|at| plan.chunks_of(BufferId(at))), [0..1, 0..1, 1..2]);
+}
+
+#[test]
+fn a_rest_of_a_huge_page_behind_the_last_unit_is_a_chunk_of_the_last_buffer() {
+    let mut units = batch(&[3 << 20]);
+    (units.buffers[0].page_size, units.buffers[0].unit) = (2 << 20, Some(3 << 20));
+    let plan = plan(&units, &limited(1, |limits| limits.max_mr_size = Some(3 << 20)), "").unwrap();
+    assert_eq!(plan.chunks().iter().map(|chunk| chunk.len() >> 20).collect::<Vec<_>>(), [3, 1]);
+    assert_eq!((plan.chunks_of(BufferId(0)), plan.needs().foreign_bytes), (0..2, 1 << 20));
+}
+
+#[test]
+fn units_are_counted_from_where_the_first_buffer_begins() {
+    // The first begins inside a unit of address 0, and the second on a unit of the first.
+    let mut batch = neighbours(&[(3 * P, 0), (3 * P, 0)]);
+    batch.buffers.iter_mut().for_each(|spec| spec.unit = Some(3 * P));
+    assert!(!batch.buffers[0].addr.unwrap().is_multiple_of(3 * P));
+    assert_eq!(plan(&batch, &Machine::of_rails(1), "").unwrap().chunks().len(), 1);
+}
+
+#[test]
 fn a_unit_is_not_divided_by_sharing() {
     let mut batch = neighbours(&[(3 * P, 0), (2 * P, 0)]);
     batch.buffers.iter_mut().for_each(|spec| spec.unit = Some(2 * P));
@@ -351,7 +436,7 @@ fn what_does_not_fit_in_full_is_shared_out_where_the_policy_allows() {
     assert_eq!(shared.needs().rails.iter().map(|rail| rail.bytes).sum::<u64>(), 500 * u);
     let hopeless = plan(&pool, &machine(120 * u / P), "coverage=disjoint").unwrap_err();
     assert_eq!(hopeless.diagnosis().kind, ErrorKind::PageBudget);
-    assert!(hopeless.to_string().contains("even in disjoint shares"), "{hopeless}");
+    assert!(hopeless.diagnosis().message.contains("even in disjoint shares"), "{hopeless}");
 }
 
 #[test]
@@ -383,6 +468,9 @@ fn what_is_live_counts_against_the_limits() {
         }
     );
     assert_eq!(error.diagnosis().need, Some(4));
+    assert_eq!(error.to_string(), "rail \"rail0\" has 3 registrations, of which 2 are live already, and 2 are needed");
+    let alone = Plan::new(batch(&[P; 4]).layout().unwrap().imagined().unwrap(), &machine, &policy).unwrap_err();
+    assert_eq!(alone.to_string(), "rail \"rail0\" has 3 registrations and 4 are needed");
 }
 
 proptest! {
