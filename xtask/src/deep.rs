@@ -73,7 +73,7 @@ fn chosen(named: &[&str]) -> Result<Vec<(&'static str, Option<u64>)>> {
 }
 
 /// Every interleaving of a few workers. A folder of its own, or each build would throw the other away.
-fn loom() -> Vec<Line> {
+pub(crate) fn loom() -> Vec<Line> {
     let line = Line::new("cargo test --locked --release --target-dir target/loom --package pinrail-engine --lib model");
     vec![line.variable("RUSTFLAGS", "--cfg loom")]
 }

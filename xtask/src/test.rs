@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::steps::{self, Step, Work};
 use crate::workspace::{Package, Workspace};
-use crate::{Result, command::Line, install};
+use crate::{Result, command::Line, deep, install};
 
 /// Installs what is missing where asked to, then runs every step.
 pub(crate) fn run(workspace: &Workspace, install_missing: bool) -> Result<ExitCode> {
@@ -29,6 +29,7 @@ fn steps(workspace: &Workspace, fuzz_exists: bool, install_missing: bool) -> Vec
         one("clippy", Line::new("cargo clippy --locked --workspace --all-targets --all-features -- --deny warnings")),
         one("tests", Line::new("cargo nextest run --locked --workspace --all-features")),
         one("examples", Line::new("cargo test --locked --workspace --all-features --doc")),
+        Step { name: "loom", work: Work::Lines(deep::loom()) },
         Step { name: "alone", work: Work::Lines(crates().flat_map(each_feature_set).collect()) },
         Step { name: "alone-tests", work: Work::Lines(crates().map(tests_alone).collect()) },
         one("sim", Line::new("cargo xtask sim --seeds 10000")),
