@@ -2,12 +2,13 @@
 //! takes these for the library's, so the crate is tested as it is, and nothing in it knows of this.
 //!
 //! It holds its callers to the rules: an object is freed once, and after everything that was made on it. Each thread has
-//! a library of its own, so tests do not disturb each other.
+//! a library of its own, so tests do not disturb each other; a test of several threads hands its own on.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::{Arc, Mutex};
 
 use pinrail_verbs::sys;
 
@@ -33,6 +34,10 @@ pub(crate) struct Library {
     pub(crate) port_is_up: bool,
     /// How work requests complete; not at all while it is empty.
     pub(crate) completions: VecDeque<sys::ibv_wc_status::Type>,
+    /// True to let the next registration not return.
+    pub(crate) hang: bool,
+    /// True while one does not return, until this is taken away again.
+    pub(crate) hanging: bool,
     /// Requests that were posted: opcode, remote address, key, length.
     pub(crate) posted: Vec<(sys::ibv_wr_opcode::Type, u64, u32, u32)>,
     /// The devices, once they have been listed: open ones keep theirs, as in the real library.
@@ -47,12 +52,25 @@ struct Object {
     on: usize,
 }
 
+// SAFETY: the pointers in its devices are null.
+unsafe impl Send for Library {}
+
 thread_local! {
-    static LIBRARY: RefCell<Library> = RefCell::default();
+    static LIBRARY: RefCell<Arc<Mutex<Library>>> = RefCell::default();
 }
 
 /// Sets the calling thread's library up.
 pub(crate) fn set(library: Library) {
+    adopt(Arc::new(Mutex::new(library)));
+}
+
+/// The calling thread's library, for another thread to adopt.
+pub(crate) fn shared() -> Arc<Mutex<Library>> {
+    LIBRARY.with_borrow(Arc::clone)
+}
+
+/// Makes another thread's library the calling one's too.
+pub(crate) fn adopt(library: Arc<Mutex<Library>>) {
     LIBRARY.replace(library);
 }
 
@@ -63,7 +81,7 @@ pub(crate) fn of_devices(devices: usize) -> Library {
 
 /// Looks at it, or changes it.
 pub(crate) fn with<T>(f: impl FnOnce(&mut Library) -> T) -> T {
-    LIBRARY.with_borrow_mut(f)
+    f(&mut shared().lock().unwrap())
 }
 
 pub(crate) fn calls(function: &'static str) -> usize {
@@ -233,6 +251,12 @@ extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut sys::ibv_mr {
     with(|library| library.registered.push((address.addr() as u64, length, iova, -1, access)));
+    if with(|library| std::mem::take(&mut library.hang)) {
+        with(|library| library.hanging = true);
+        while with(|library| library.hanging) {
+            std::thread::yield_now();
+        }
+    }
     mr("ibv_reg_mr", pd, address, length)
 }
 

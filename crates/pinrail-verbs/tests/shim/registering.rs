@@ -54,6 +54,32 @@ fn nothing_is_tried_twice() {
 }
 
 #[test]
+fn a_call_that_never_returns_holds_up_nobody_else() {
+    library::set(of_devices(1));
+    let (verbs, memory) = (one(), pages(1));
+    let mut first = register(&verbs, &memory).unwrap();
+    with(|library| library.hang = true);
+    let ours = library::shared();
+    std::thread::scope(|scope| {
+        let hanging = scope.spawn(|| {
+            library::adopt(ours);
+            register(&verbs, &memory).unwrap()
+        });
+        while !with(|library| library.hanging) {
+            std::thread::yield_now();
+        }
+        // A lock of ours, held over the call, would show here as a test that does not end.
+        let mut other = register(&verbs, &memory).unwrap();
+        verbs.deregister(&mut other).unwrap();
+        verbs.deregister(&mut first).unwrap();
+        assert_eq!(verbs.identity().backend, "verbs");
+        with(|library| library.hanging = false);
+        verbs.deregister(&mut hanging.join().unwrap()).unwrap();
+    });
+    assert_eq!(live("mr"), 0);
+}
+
+#[test]
 fn an_mr_whose_deregistration_fails_stays_the_callers_live_with_its_memory() {
     library::set(of_devices(1));
     let (verbs, memory) = (one(), pages(1));
