@@ -16,6 +16,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks to its user")]
 
 mod bench;
+mod calibrate;
 mod clock;
 mod command;
 mod deep;
@@ -41,11 +42,11 @@ usage: cargo xtask COMMAND
 
   bench [-- ARGS]      builds the release and compares every policy on real pinned pages; an option in ARGS goes to
                        `pinrail bench` and replaces the default of its name
+  calibrate            measures this machine with `pinrail bench` and writes the simulator's profile `uring`
   deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak guards fuzz=MINUTES
                        mutants
   fidelity             writes the simulator's table of published figures into docs/SIMULATION.md
   guards               takes ten guards against reported faults away, one at a time, and shows each one's test failing
-  deep [STEP[=N]]…     runs the checks that take long, all or those named: loom asan miri tsan soak fuzz=MINUTES mutants
   sim --seeds N [--from SEED]
                        runs the engine in virtual time, N worlds of things that go wrong, on all cores
   test [--no-install]  runs all that CI runs, after installing what is missing and saying what
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     let done = match arguments.as_slice() {
         ["bench"] => Workspace::load().and_then(|workspace| bench::run(&workspace, &[])),
         ["bench", "--", given @ ..] => Workspace::load().and_then(|workspace| bench::run(&workspace, given)),
+        ["calibrate"] => Workspace::load().and_then(|workspace| calibrate::run(&workspace)),
         ["deep", named @ ..] => Workspace::load().and_then(|workspace| deep::run(&workspace, named)),
         ["fidelity"] => Workspace::load().and_then(|workspace| fidelity::run(&workspace)),
         ["guards"] => Workspace::load().and_then(|workspace| guards::run(&workspace)),

@@ -67,8 +67,7 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keys {
-    #[serde(rename = "version")]
-    _version: i64,
+    version: i64,
     /// What it is, in a sentence.
     pub about: String,
     /// Profiles by name, or files.
@@ -138,7 +137,7 @@ pub(crate) struct Built {
 }
 
 /// Most processes.
-const PROCESSES_MAX: u32 = 4096;
+const PROCESSES_MAX: u32 = 1024;
 
 /// Most cores.
 const CORES_MAX: u32 = 1 << 20;
@@ -324,6 +323,10 @@ fn batch(name: &str, read: &Read<'_>) -> Result<BatchSpec, Error> {
 fn with_rails(mut machine: Machine, rails: Option<NonZeroU16>) -> Machine {
     let Some(rails) = rails.map(|rails| usize::from(rails.get())) else { return machine };
     let have = machine.rails.len();
+    if have == 0 {
+        // The policy will say that there is no rail.
+        return machine;
+    }
     if rails <= have {
         machine.rails = (0..rails).map(|at| machine.rails[at * have / rails].clone()).collect();
     } else {

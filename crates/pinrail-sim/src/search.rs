@@ -120,6 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "a grid of runs takes an interpreter an hour")]
     fn the_best_is_no_slower_than_any_that_is_named() {
         let scenario = Scenario::named("host32-rails").unwrap().set("batch=1x64MiB").unwrap().set("rails=4").unwrap();
         let named = scenario.policies(&["capped=3".to_owned()]).unwrap();
@@ -131,6 +132,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a grid of runs takes an interpreter an hour")]
     fn a_profile_that_is_wrong_about_unbounded_does_not_choose_it() {
         let scenario = Scenario::named("p5-k3").unwrap().set("batch=4x1MiB").unwrap().set("cores=8").unwrap();
         for found in scenario.search(&[], 1, &|_| Err(String::new())).unwrap() {

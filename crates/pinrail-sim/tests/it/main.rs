@@ -1,7 +1,10 @@
 //! Plans and dispatch in virtual time: what a policy promises can be read off a trace.
 
 mod contention;
+// Hundreds of thousands of steps, which an interpreter takes an hour for; the crate has no unsafe code.
+#[cfg(not(miri))]
 mod published;
+#[cfg(not(miri))]
 mod scenarios;
 
 use std::num::NonZeroU32;
@@ -88,6 +91,8 @@ fn spec() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 128 }))]
+
     #[test]
     fn under_every_policy_and_profile_everything_runs_once_within_the_limits(
         spec in spec(), rails in 1u16..5, parallel in 1u32..4, divisor in 256u64..4096, cores in 1u32..9,
