@@ -22,7 +22,7 @@ use crate::sync::{Mutex, lock};
 const PREEMPTIONS_MAX: usize = 2;
 
 #[allow(clippy::print_stdout, reason = "how many interleavings there were says what was proved")]
-fn check(model: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS_MAX);
     let runs = Arc::new(AtomicU64::new(0));

@@ -65,18 +65,19 @@
 mod books;
 mod index;
 mod layers;
+#[cfg(all(test, loom))]
+mod model;
 mod rows;
 mod tree;
 
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Cache};
 use pinrail_core::descriptor::{Descriptor, DescriptorError};
 use pinrail_core::{Buffer, Diagnosis, ErrorKind, Extent, RailId};
 use pinrail_plan::{Plan, PlanError, RailNeeds};
 
-use crate::sync::{Mutex, lock};
+use crate::sync::{ArcSwap, Mutex, Newest, lock};
 use crate::{Engine, Failure, LookupError, Options, Registration, StepFailure, descriptor};
 use books::{BatchId, Books, Member, Opened, Place};
 use index::Index;
@@ -236,7 +237,7 @@ pub enum Claimed {
 /// Looks addresses up. One a thread; each look-up sees all that was published before it began.
 #[derive(Clone)]
 pub struct Reader {
-    newest: Cache<Arc<ArcSwap<Index>>, Arc<Index>>,
+    newest: Newest<Index>,
 }
 
 impl Registry {
@@ -305,7 +306,7 @@ impl Registry {
     /// A reader of its own for a thread.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader { newest: Cache::new(Arc::clone(&self.shared.newest)) }
+        Reader { newest: Newest::new(Arc::clone(&self.shared.newest)) }
     }
 
     /// Forgets what is registered in a range, with all that shares a registration with it, because its memory is or will
