@@ -63,7 +63,7 @@ impl Document for Planned {
             ("buffers", Side::Left),
             ("each", Side::Right),
             ("chunks", Side::Right),
-            ("page entries", Side::Right),
+            ("pages", Side::Right),
             ("rails", Side::Left),
         ];
         let groups = grouped(plan, |id| Some(kind(plan, id)));

@@ -10,8 +10,14 @@ use std::process::{Command, Stdio};
 use crate::support::{folder, run, workspace};
 
 /// Lines that are not pasted, because they build and run the whole project, this test among it, or start a machine.
-const NOT_PASTED: [&str; 4] =
-    ["cargo xtask bench", "cargo xtask test", "cargo xtask vm", "cargo xtask vm --rails 4 -- rdma link"];
+const NOT_PASTED: [&str; 6] = [
+    "cargo xtask bench",
+    "cargo xtask sim --seeds 1 --from 644",
+    "cargo xtask sim --seeds 10000",
+    "cargo xtask test",
+    "cargo xtask vm",
+    "cargo xtask vm --rails 4 -- rdma link",
+];
 
 /// README.md, this crate's own, and every Markdown file below docs/.
 fn documents(root: &Path) -> Vec<PathBuf> {
