@@ -230,8 +230,13 @@ impl NodeBudget {
         local.seeking = true;
         local.running += 1;
         drop(local);
-        let word = tokens.file.word();
-        let found = tokens.take(word);
+        // What was ours last is likely to be free, and then nobody needs the word.
+        let mut word = 0;
+        let mut found = tokens.take_again();
+        if matches!(found, Ok(None)) {
+            word = tokens.file.word();
+            found = tokens.take(word);
+        }
         local = lock(&self.local);
         match found {
             Ok(Some(token)) => {

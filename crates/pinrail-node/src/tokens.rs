@@ -22,10 +22,15 @@ impl Tokens {
         Tokens { file, ours, count, last: AtomicU64::new(last) }
     }
 
+    /// The token that was found last, if nobody has it. Not for two threads at once.
+    pub(crate) fn take_again(&self) -> Result<Option<u32>, FileError> {
+        let last = self.last();
+        Ok(self.try_take(last)?.then_some(last))
+    }
+
     /// A token that nobody has, if there is one; `word` says where to look first. Not for two threads at once.
     pub(crate) fn take(&self, word: u32) -> Result<Option<u32>, FileError> {
-        // Smaller than `count`, which is of 32 bits.
-        let last = u32::try_from(self.last.load(Ordering::Relaxed)).unwrap_or(0);
+        let last = self.last();
         let rung = NodeFile::token_in(word).filter(|&token| token < self.count);
         for token in rung.into_iter().chain(last..self.count).chain(0..last) {
             if self.try_take(token)? {
@@ -34,6 +39,11 @@ impl Tokens {
             }
         }
         Ok(None)
+    }
+
+    fn last(&self) -> u32 {
+        // Smaller than `count`, which is of 32 bits.
+        u32::try_from(self.last.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     fn try_take(&self, token: u32) -> Result<bool, FileError> {
