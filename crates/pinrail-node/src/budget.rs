@@ -125,6 +125,7 @@ impl NodeBudget {
     /// A token, as soon as there is one. While this process holds none there always is.
     pub fn acquire(&self) -> Token<'_> {
         loop {
+            // Nobody who waits without end comes back without one.
             if let Some(token) = self.acquire_by(Until::Ever) {
                 return token;
             }
