@@ -93,6 +93,18 @@ fn model_both_processes_wait() {
     });
 }
 
+/// Only a process's own token comes back here, and whoever sleeps for one of the node's must hear of it.
+#[test]
+fn model_the_nodes_tokens_are_all_taken() {
+    check(|| {
+        let [one, other] = processes(1);
+        let taken = [other.acquire(), other.acquire()];
+        let running = Arc::new(AtomicU32::new(0));
+        together((0..3).map(|_| takes_one(&one, &running, 1)).collect());
+        drop(taken);
+    });
+}
+
 /// A thread that gives a token back, one of its process that takes one, and another process.
 fn on_a_byte(give_back: fn(&Tokens, u32)) {
     let kernel = Arc::new(Kernel::default());
