@@ -7,7 +7,7 @@ use crate::workspace::Workspace;
 use crate::{Result, command::Line, install};
 
 /// The steps by name, in the order in which they end soonest.
-const STEPS: [&str; 8] = ["loom", "asan", "miri", "tsan", "soak", "guards", "fuzz", "mutants"];
+const STEPS: [&str; 9] = ["loom", "node", "asan", "miri", "tsan", "soak", "guards", "fuzz", "mutants"];
 
 /// Minutes of fuzzing a target where nobody says.
 const FUZZ_MINUTES: u64 = 10;
@@ -28,6 +28,7 @@ pub(crate) fn run(workspace: &Workspace, named: &[&str]) -> Result<ExitCode> {
     for (name, number) in chosen(named)? {
         let lines = match name {
             "loom" => Ok(loom()),
+            "node" => Ok(node()),
             "asan" => install::nightly(&["rustc"]).and_then(|()| asan(workspace)),
             "miri" => install::nightly(&["miri", "rust-src"]).map(|()| miri()),
             "tsan" => install::nightly(&["rust-src"]).and_then(|()| tsan()),
@@ -72,10 +73,19 @@ fn chosen(named: &[&str]) -> Result<Vec<(&'static str, Option<u64>)>> {
     Ok(wanted.into_iter().map(|(at, number)| (STEPS[at], number)).collect())
 }
 
-/// Every interleaving of a few workers. A folder of its own, or each build would throw the other away.
+/// Every interleaving of a few threads. A folder of its own, or each build would throw the other away.
 pub(crate) fn loom() -> Vec<Line> {
-    let line = Line::new("cargo test --locked --release --target-dir target/loom --package pinrail-engine --lib model");
-    vec![line.variable("RUSTFLAGS", "--cfg loom")]
+    let line = |package| {
+        let line = Line::new("cargo test --locked --release --target-dir target/loom --lib --package").word(package);
+        line.word("model").variable("RUSTFLAGS", "--cfg loom")
+    };
+    ["pinrail-engine", "pinrail-node"].map(line).to_vec()
+}
+
+/// A minute of 8 processes with 16 threads each on 2 tokens, while some are killed.
+fn node() -> Vec<Line> {
+    let line = Line::new("cargo test --locked --package pinrail-node --test it -- --ignored --exact --nocapture");
+    vec![line.word("stress::eight_processes_of_sixteen_threads")]
 }
 
 /// Undefined behaviour and wrong pointers. Few cases of each property: an interpreter is some hundred times slower.

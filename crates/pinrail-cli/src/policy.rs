@@ -1,8 +1,8 @@
 //! `--policy`: a spec on top of this host's default.
 
 use std::num::NonZeroU32;
-use std::thread::available_parallelism;
 
+use pinrail_memory::Cores;
 use pinrail_policy::Policy;
 
 use crate::args::PolicyArgs;
@@ -15,7 +15,7 @@ impl PolicyArgs {
     }
 }
 
-/// The cores that this process may use (affinity and control group counted); one where that cannot be told.
+/// The cores that this process may use; one where that cannot be told.
 pub(crate) fn usable_cores() -> NonZeroU32 {
-    available_parallelism().ok().and_then(|cores| cores.try_into().ok()).unwrap_or(NonZeroU32::MIN)
+    Cores::read().map_or(NonZeroU32::MIN, |cores| cores.usable())
 }

@@ -81,6 +81,8 @@ pub enum Outcome {
     Done,
     /// Not; the chunk's other steps go on.
     Failed,
+    /// The same, because memory, descriptors or the like ran out: a controller may let fewer run.
+    Exhausted,
     /// Not, and the chunk's steps that have not started are dropped: what a failed preparation means.
     Skip,
 }

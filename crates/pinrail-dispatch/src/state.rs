@@ -125,6 +125,7 @@ impl State {
             started: seen.started,
             in_flight: seen.in_flight,
             ok: outcome == Outcome::Done,
+            exhausted: outcome == Outcome::Exhausted,
         };
         let lanes_changed = self.limits.finished(seen.now, &finished);
         if lanes_changed || outcome == Outcome::Skip {

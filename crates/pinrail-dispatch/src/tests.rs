@@ -14,7 +14,12 @@ fn n(n: u32) -> NonZeroU32 {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    prop_oneof![8 => Just(Outcome::Done), 1 => Just(Outcome::Failed), 1 => Just(Outcome::Skip)]
+    prop_oneof![
+        8 => Just(Outcome::Done),
+        1 => Just(Outcome::Failed),
+        1 => Just(Outcome::Exhausted),
+        1 => Just(Outcome::Skip),
+    ]
 }
 
 fn op() -> impl Strategy<Value = Op> {

@@ -140,6 +140,12 @@ impl StepError {
         }
     }
 
+    /// True if fewer registrations at once might have let it through.
+    pub(crate) fn ran_out(&self) -> bool {
+        let StepError::Register(error) = self else { return false };
+        error.may_pass() || error.diagnosis().kind == ErrorKind::Exhausted
+    }
+
     /// The failure as a user meets it.
     #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {

@@ -93,6 +93,7 @@ impl Registering {
     fn failed(&self, what: StepWhat, seq: u64, error: StepError, control: &Control) -> Outcome {
         let (chunk, rail, outcome) = match what {
             StepWhat::Prepare { chunk, .. } => (chunk, None, Outcome::Skip),
+            StepWhat::Task { chunk, rail, .. } if error.ran_out() => (chunk, Some(rail), Outcome::Exhausted),
             StepWhat::Task { chunk, rail, .. } => (chunk, Some(rail), Outcome::Failed),
         };
         let buffer = self.plan.buffer_of(chunk).name.to_string();

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pinrail_core::{Cause, Extent, NodeId};
 
-use crate::{Residency, page_size_behind};
+use crate::{Residency, cgroup, page_size_behind};
 
 /// The pages of one size that the machine has set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) enum Charged {
 /// value.
 pub(crate) fn refused_by_cgroup(page_size: u64, need_bytes: u64, charged: Charged) -> Option<String> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     refusal(&groups, &mounts, page_size, need_bytes, charged)
 }
 
@@ -99,10 +99,9 @@ pub(crate) fn exhausted(extent: Extent) -> Option<Cause> {
 fn refusal(groups: &str, mounts: &str, page_size: u64, need_bytes: u64, charged: Charged) -> Option<String> {
     let size = if page_size >= 1 << 30 { format!("{}GB", page_size >> 30) } else { format!("{}MB", page_size >> 20) };
     let kind = if charged == Charged::Promised { "rsvd." } else { "" };
-    for (mount, ours, limit, usage) in hierarchies(groups, mounts) {
-        // The group itself and every one above it count.
-        for group in Path::new(&ours).ancestors() {
-            let folder = mount.join(group.strip_prefix("/").unwrap_or(group));
+    for hierarchy in cgroup::hierarchies(groups, mounts, "hugetlb") {
+        let (limit, usage) = if hierarchy.is_v2 { ("max", "current") } else { ("limit_in_bytes", "usage_in_bytes") };
+        for folder in hierarchy.folders {
             let limit = folder.join(format!("hugetlb.{size}.{kind}{limit}"));
             let usage = folder.join(format!("hugetlb.{size}.{kind}{usage}"));
             // "max", or no such file: no limit here.
@@ -118,54 +117,10 @@ fn refusal(groups: &str, mounts: &str, page_size: u64, need_bytes: u64, charged:
     None
 }
 
-/// The hugetlb hierarchies we are in: mount point, our group, and the names of the limit and usage files.
-fn hierarchies(groups: &str, mounts: &str) -> Vec<(PathBuf, String, &'static str, &'static str)> {
-    let mount = |fstype: &str, option: &str| {
-        mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ');
-            let (_, point, kind, options) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-            let found = kind == fstype && (option.is_empty() || options.split(',').any(|o| o == option));
-            found.then(|| PathBuf::from(point))
-        })
-    };
-    let mut found = Vec::new();
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(id), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else { continue };
-        if id == "0" && controllers.is_empty() {
-            found.extend(mount("cgroup2", "").map(|mount| (mount, group.to_owned(), "max", "current")));
-        } else if controllers.split(',').any(|c| c == "hugetlb") {
-            let mount = mount("cgroup", "hugetlb");
-            found.extend(mount.map(|mount| (mount, group.to_owned(), "limit_in_bytes", "usage_in_bytes")));
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A folder tree with the given files, removed when dropped.
-    struct Tree(PathBuf);
-
-    impl Tree {
-        fn new(name: &str, files: &[(&str, &str)]) -> Tree {
-            let root = std::env::temp_dir().join(format!("pinrail-{name}-{}", std::process::id()));
-            for (path, text) in files {
-                let path = root.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, text).unwrap();
-            }
-            Tree(root)
-        }
-    }
-
-    impl Drop for Tree {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
+    use crate::tree::Tree;
 
     #[test]
     fn promised_pages_are_not_available_and_growth_is() {
@@ -179,29 +134,27 @@ mod tests {
         ];
         let files: Vec<(String, &str)> = figures.iter().map(|(name, text)| (format!("{folder}/{name}"), *text)).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), *text)).collect();
-        let tree = Tree::new("pool", &files);
-        let pool = HugePool::read_at(&tree.0, 2 << 20).unwrap();
+        let tree = Tree::new(&files);
+        let pool = HugePool::read_at(tree.root(), 2 << 20).unwrap();
         assert_eq!(pool, HugePool { page_size: 2 << 20, total: 8, free: 5, reserved: 3, growth: 3 });
         assert_eq!(pool.available(), 5);
-        assert_eq!(HugePool::read_at(&tree.0, 1 << 30).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(HugePool::read_at(tree.root(), 1 << 30).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn every_group_above_limits_too() {
-        let tree = Tree::new(
-            "groups",
-            &[
-                ("two/a/hugetlb.2MB.max", "8388608\n"),
-                ("two/a/hugetlb.2MB.current", "4194304\n"),
-                ("two/a/b/hugetlb.2MB.max", "max\n"),
-                ("two/a/b/hugetlb.2MB.current", "4194304\n"),
-                ("one/c/hugetlb.1GB.rsvd.limit_in_bytes", "1073741824\n"),
-                ("one/c/hugetlb.1GB.rsvd.usage_in_bytes", "0\n"),
-            ],
-        );
-        let root = tree.0.display();
+        let tree = Tree::new(&[
+            ("two/a/hugetlb.2MB.max", "8388608\n"),
+            ("two/a/hugetlb.2MB.current", "4194304\n"),
+            ("two/a/b/hugetlb.2MB.max", "max\n"),
+            ("two/a/b/hugetlb.2MB.current", "4194304\n"),
+            ("one/c/hugetlb.1GB.rsvd.limit_in_bytes", "1073741824\n"),
+            ("one/c/hugetlb.1GB.rsvd.usage_in_bytes", "0\n"),
+        ]);
+        let root = tree.root().display();
         let mounts = format!(
-            "cgroup2 {root}/two cgroup2 rw,nosuid 0 0\ncgroup {root}/one cgroup rw,hugetlb 0 0\ntmpfs /tmp tmpfs rw 0 0\n"
+            "1 0 0:1 / {root}/two rw,nosuid - cgroup2 cgroup2 rw\n2 0 0:2 / {root}/one rw - cgroup cgroup rw,hugetlb\n\
+             3 0 0:3 / /tmp rw - tmpfs tmpfs rw\n"
         );
         let groups = "7:memory:/x\n3:hugetlb:/c\n0::/a/b\n";
         let refusal = |page_size, need, charged| refusal(groups, &mounts, page_size, need, charged);

@@ -24,6 +24,8 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("pinrail-memory speaks to 64-bit Linux only");
 
+mod cgroup;
+mod cores;
 mod error;
 mod faults;
 mod hugetlb;
@@ -40,7 +42,10 @@ mod sys;
 #[cfg(feature = "testing")]
 #[allow(unsafe_code, reason = "maps what no owned mapping is, and forks")]
 pub mod testing;
+#[cfg(test)]
+mod tree;
 
+pub use cores::Cores;
 pub use error::MapError;
 pub use hugetlb::HugePool;
 pub use mapping::Mapping;

@@ -368,7 +368,8 @@ impl Plan {
         let prepares = if tasks_do == Kind::Deregister { 0 } else { self.chunk_ids().map(|chunk| self.prepares(chunk)).sum() };
         let rails = self.needs.rails.iter().filter(|rail| rail.mrs > 0).fold(0, |rails, _| rails + 1);
         let bytes = self.chunks.iter().fold(0u64, |sum, chunk| sum.saturating_add(chunk.len()));
-        RunShape { tasks_do, tasks: self.tasks(), prepares, bytes, rails }
+        let task_bytes = self.needs.rails.iter().fold(0u64, |sum, rail| sum.saturating_add(rail.bytes));
+        RunShape { tasks_do, tasks: self.tasks(), prepares, bytes, task_bytes, rails }
     }
 
     /// True when a chunk's rails are registered one after another.

@@ -1,3 +1,4 @@
+pub(crate) mod auto;
 pub(crate) mod capped;
 pub(crate) mod unbounded;
 
@@ -23,6 +24,8 @@ pub struct RunShape {
     pub prepares: u64,
     /// Bytes of its chunks, each counted once.
     pub bytes: u64,
+    /// Bytes of its tasks: a chunk's as often as it has rails.
+    pub task_bytes: u64,
     /// Rails it uses.
     pub rails: u32,
 }
@@ -68,6 +71,8 @@ pub struct Finished {
     pub in_flight: u32,
     /// False when the call failed.
     pub ok: bool,
+    /// True when it failed because memory, descriptors or the like ran out: fewer at once might not have.
+    pub exhausted: bool,
 }
 
 /// What a controller did.

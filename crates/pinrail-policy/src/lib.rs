@@ -29,6 +29,7 @@ pub mod spec;
 pub mod testing;
 
 pub use coalescing::Coalescing;
+pub use concurrency::auto::{Auto, Learned};
 pub use concurrency::capped::Capped;
 pub use concurrency::unbounded::Unbounded;
 pub use concurrency::{Concurrency, Control, Controller, ControllerReport, Finished, RunShape, Tick};

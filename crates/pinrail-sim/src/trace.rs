@@ -77,6 +77,7 @@ impl TraceHash {
             Outcome::Done => 0,
             Outcome::Failed => 1,
             Outcome::Skip => 2,
+            Outcome::Exhausted => 3,
         };
         let ids = [event.process, event.step.0, event.worker.0, event.in_flight, outcome];
         // As bytes of one order: the hasher's own integers have the machine's.

@@ -40,6 +40,7 @@ pub(super) const CRATES: &[Placed] = &[
     pure(1, "pinrail-policy", Unsafe::Forbidden),
     pure(1, "pinrail-topology", Unsafe::Denied),
     placed(1, "pinrail-memory", Unsafe::Allowed),
+    placed(1, "pinrail-node", Unsafe::Module("sys")),
     placed(2, "pinrail-uring", Unsafe::Allowed),
     placed(2, "pinrail-libfabric", Unsafe::Allowed),
     placed(2, "pinrail-verbs", Unsafe::Allowed),

@@ -1,6 +1,7 @@
 //! A batch that was registered and deregistered: where the time went.
 
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use pinrail_core::Limits;
@@ -80,6 +81,16 @@ impl Document for Ran {
 
 /// What an adaptive limit did.
 pub(super) fn controller(report: &ControllerReport) -> Value {
-    let level = |&(Tick(ns), Limits { total, .. }, why): &(Tick, Limits, &'static str)| json!({"at_s": Duration::from_nanos(ns).as_secs_f64(), "total": total, "why": why});
+    let limit = |limit: NonZeroU32| (limit != NonZeroU32::MAX).then_some(limit);
+    let level = |&(Tick(ns), limits, why): &(Tick, Limits, &'static str)| {
+        json!({
+            "at_s": Duration::from_nanos(ns).as_secs_f64(),
+            "total": limit(limits.total),
+            "prepare": limit(limits.prepare),
+            "register": limit(limits.register),
+            "deregister": limit(limits.deregister),
+            "why": why,
+        })
+    };
     json!({ "levels": report.levels.iter().map(level).collect::<Vec<_>>() })
 }

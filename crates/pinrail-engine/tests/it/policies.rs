@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use std::num::NonZeroU32;
 
-use pinrail_core::{BufferId, ErrorKind, Kind, Limits, RailId};
+use pinrail_core::{BufferId, Cause, ErrorKind, Kind, Limits, RailId};
 use pinrail_engine::{Options, Reason, Refusal};
 use pinrail_plan::Plan;
-use pinrail_policy::{Concurrency, Control, Controller, ControllerReport, Finished, Policy, RunShape, Tick};
+use pinrail_policy::{Auto, Concurrency, Control, Controller, ControllerReport, Finished, Policy, RunShape, Tick};
 use proptest::prelude::*;
 
-use crate::fake::{Fake, engine, machine, plan, planted_panic, tasks};
+use crate::fake::{Fake, Fault, engine, machine, plan, planted_panic, tasks};
 
 /// Where a policy panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,5 +127,26 @@ proptest! {
             }
         }
         registration.deregister().unwrap();
+    }
+}
+
+#[test]
+fn a_controller_is_told_what_ran_out_and_what_failed_otherwise() {
+    let machine = machine(1, 4);
+    let ran_out = Cause::Exhausted { what: "planted".into() };
+    let other = Cause::Other { what: "planted".into() };
+    for (cause, is_told) in [(ran_out, true), (other, false)] {
+        let four = NonZeroU32::new(4).unwrap();
+        let policy = Policy { concurrency: Arc::new(Auto::new(four, NonZeroU32::MIN)), ..Policy::new(four) };
+        let buffers = plan(&machine, &[1; 8], "").buffers().to_vec();
+        let plan = Plan::new(buffers, &machine, &policy).unwrap();
+        let fake = Fake::new(&machine);
+        fake.fail_register(tasks(&plan)[0], Fault::Fails(cause, u32::MAX));
+        let failure = engine(&fake).register(plan, &Options::default()).unwrap_err();
+        let levels = failure.report.as_ref().unwrap().controller.as_ref().unwrap().levels.clone();
+        assert_eq!(levels[0].1.register, four);
+        let one_alone = |(_, limits, why): &(Tick, Limits, &'static str)| limits.register.get() == 1 && why.contains("ran out");
+        assert_eq!(levels.iter().any(one_alone), is_told, "{levels:?}");
+        assert_eq!(fake.live(), 0);
     }
 }

@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn the_cap_counts_steps_of_every_kind_together() {
-        let run = RunShape { tasks_do: Kind::Deregister, tasks: 100, prepares: 10, bytes: 1, rails: 4 };
+        let run = RunShape { tasks_do: Kind::Deregister, tasks: 100, prepares: 10, bytes: 1, task_bytes: 4, rails: 4 };
         let cap = NonZeroU32::new(3).unwrap();
         assert!(matches!(Capped(cap).begin(&run), Control::Fixed(limits) if limits == Limits::total(cap)));
     }

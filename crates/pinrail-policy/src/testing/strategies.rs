@@ -92,23 +92,29 @@ pub fn runs() -> impl Strategy<Value = RunShape> {
     let kind = prop_oneof![Just(Kind::Register), Just(Kind::Deregister)];
     let count = || prop_oneof![1 => Just(0u64), 1 => Just(1), 4 => 2u64..100_000, 1 => Just(u32::MAX.into())];
     (kind, count(), count(), any::<u64>(), 0u32..64).prop_map(|(tasks_do, tasks, prepares, bytes, rails)| {
+        let task_bytes = bytes.saturating_mul(rails.into());
         let prepares = if tasks_do == Kind::Deregister { 0 } else { prepares };
-        RunShape { tasks_do, tasks, prepares, bytes, rails }
+        RunShape { tasks_do, tasks, prepares, bytes, task_bytes, rails }
     })
 }
+
+/// A kind, how long it took and after which pause, bytes, steps in flight, and whether it went well or something ran out.
+type Ended = (Kind, u64, u64, u64, u32, (bool, bool));
 
 /// Steps that have ended, one after another, with the moment at which each was reported: some at once, some after hours,
 /// some that failed.
 pub fn finishes() -> impl Strategy<Value = Vec<(Tick, Finished)>> {
     let kind = prop_oneof![Just(Kind::Prepare), Just(Kind::Register), Just(Kind::Deregister)];
     let took_ns = prop_oneof![Just(0u64), 1u64..1_000, 1_000u64..100_000_000, Just(3_600_000_000_000)];
-    vec((kind, took_ns, 0u64..1_000_000, lens(), 1u32..64, any::<bool>()), 0..200).prop_map(|steps| {
+    // Well, not, and because something ran out.
+    let ended = prop_oneof![8 => Just((true, false)), 1 => Just((false, false)), 1 => Just((false, true))];
+    vec((kind, took_ns, 0u64..1_000_000, lens(), 1u32..64, ended), 0..200).prop_map(|steps| {
         let mut now = 0;
-        let finished = |(at, (kind, took, pause, bytes, in_flight, ok)): (u16, (Kind, u64, u64, u64, u32, bool))| {
+        let finished = |(at, (kind, took, pause, bytes, in_flight, (ok, exhausted))): (u16, Ended)| {
             let started = Tick(now + pause);
             now = started.0 + took;
             let rail = (kind != Kind::Prepare).then_some(RailId(at % 8));
-            (Tick(now), Finished { step: StepId(at.into()), kind, rail, bytes, started, in_flight, ok })
+            (Tick(now), Finished { step: StepId(at.into()), kind, rail, bytes, started, in_flight, ok, exhausted })
         };
         (0u16..).zip(steps).map(finished).collect()
     })
