@@ -207,23 +207,25 @@ impl Controller for Listens {
 #[test]
 fn a_controller_is_told_how_each_step_went() {
     let told = Arc::default();
-    let steps = two_rails(&[(2, 1)], false).steps();
+    let steps = two_rails(&[(2, 1), (2, 0)], false).steps();
     let dispatch = Dispatch::new(steps, Limits::NONE, Control::Adaptive(Box::new(Listens(Arc::clone(&told)))));
-    for (now, outcome) in [(5, Outcome::Done), (9, Outcome::Failed)] {
+    for (now, outcome) in [(5, Outcome::Done), (9, Outcome::Failed), (12, Outcome::Exhausted)] {
         let start = dispatch.take(WorkerId(0)).start().unwrap();
         let seen = Seen { now: Tick(now), started: Tick(now - 2), in_flight: start.in_flight };
         assert_eq!(dispatch.done(start.step, outcome, seen), Wake::None);
     }
-    let all = |step, kind, rail, started, ok| Finished {
+    let task = |step, started, exhausted| Finished {
         step: StepId(step),
-        kind,
-        rail,
+        kind: Kind::Register,
+        rail: Some(RailId(1)),
         bytes: 1,
         started: Tick(started),
         in_flight: 1,
-        ok,
+        ok: false,
+        exhausted,
     };
-    let wanted = [(Tick(5), all(0, Kind::Prepare, None, 3, true)), (Tick(9), all(1, Kind::Register, Some(RailId(1)), 7, false))];
+    let prepared = Finished { kind: Kind::Prepare, rail: None, ok: true, ..task(0, 3, false) };
+    let wanted = [(Tick(5), prepared), (Tick(9), task(1, 7, false)), (Tick(12), task(2, 10, true))];
     assert_eq!(*told.lock().unwrap(), wanted);
 }
 
