@@ -516,6 +516,10 @@ impl<'m> Draft<'m> {
             while end < all && extent(end).start() < piece.end {
                 end += 1;
             }
+            if end == first {
+                // It lies in a gap between two buffers: nobody asked for a byte of it.
+                continue;
+            }
             for member in first..end {
                 let chunks = &mut self.chunks_of[run.members[member as usize].index()];
                 *chunks = if chunks.1 == 0 { (id, id + 1) } else { (chunks.0, id + 1) };

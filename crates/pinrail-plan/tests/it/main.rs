@@ -334,6 +334,15 @@ fn gaps_are_bridged_only_when_asked_and_their_bytes_said() {
 }
 
 #[test]
+fn what_lies_wholly_in_a_gap_is_not_registered() {
+    let batch = neighbours(&[(P, 8 * P), (P, 0)]);
+    let plan = plan(&batch, &limited(1, |limits| limits.max_mr_size = Some(2 * P)), "coalesce=gaps").unwrap();
+    let buffers: Vec<_> = plan.chunk_ids().map(|chunk| plan.buffers_of(chunk).to_vec()).collect();
+    assert_eq!(buffers, [[BufferId(0)], [BufferId(1)]]);
+    assert_eq!((plan.needs().pages, plan.needs().foreign_bytes), (4, 2 * P));
+}
+
+#[test]
 fn buffers_share_only_what_they_have_in_common() {
     let differs = |change: fn(&mut BufferSpec)| {
         let mut batch = neighbours(&[(P, 0), (P, 0)]);
