@@ -142,11 +142,14 @@ pub(crate) fn run(
     let report =
         Report::new(dispatch.steps(), ended.record, ended.threads, counts.peak_running, dispatch.report(), control.tick());
     let mut failed = std::mem::take(&mut *lock(&work.failed));
-    if failed.is_empty() && ended.stuck.is_empty() {
+    let mrs = work.mrs.close();
+    // Who does not wait any more leaves steps behind that nobody has begun, too.
+    let is_left_behind = patience.is_some_and(|patience| patience.is_over()) && !mrs.live(&plan).is_empty();
+    if failed.is_empty() && ended.stuck.is_empty() && !is_left_behind {
         return Ok(report);
     }
     failed.sort_by_key(|failure| failure.seq);
-    let registration = Registration::new(plan, registrar, work.mrs.close(), crew, registered);
+    let registration = Registration::new(plan, registrar, mrs, crew, registered);
     let stuck = register::stuck(&registration, &ended.stuck);
     Err(Box::new(StillRegistered { registration, failed, stuck, report }))
 }

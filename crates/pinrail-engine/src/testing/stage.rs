@@ -115,6 +115,8 @@ struct Scene {
     later: VecDeque<Box<dyn FnOnce() + Send>>,
     /// What the call that goes on now is for.
     calling: Option<StepWhat>,
+    /// A thread could not be had.
+    lacks_threads: bool,
     actions: u64,
     hash: u64,
 }
@@ -184,6 +186,7 @@ impl Stage {
             events_made: 0,
             later: VecDeque::new(),
             calling: None,
+            lacks_threads: false,
             actions: 0,
             hash: 0,
         };
@@ -259,6 +262,7 @@ impl Stage {
         let mut scene = self.scene();
         let no_thread = scene.temper.no_thread;
         if scene.rng.chance(no_thread) {
+            scene.lacks_threads = true;
             return Err(io::Error::from_raw_os_error(11));
         }
         Ok(scene.enter(worker, false))
@@ -295,8 +299,14 @@ impl Stage {
     pub(crate) fn play_out(&self) {
         self.play(|| {
             let scene = self.scene();
-            let stuck = |part: &Part| part.state == State::Calling;
-            scene.events.is_empty() && scene.parts.iter().all(|part| part.state == State::Ended || stuck(part))
+            // Who waits for a call that never returns waits with it.
+            let stuck = |run: usize| scene.parts.iter().any(|part| part.run == run && part.state == State::Calling);
+            let can_go_on = |part: &Part| match part.state {
+                State::Ended | State::Calling => false,
+                State::Asleep(_) => !stuck(part.run),
+                State::Ready | State::Drowsy(..) => true,
+            };
+            scene.events.is_empty() && !scene.parts.iter().any(can_go_on)
         });
     }
 
@@ -461,7 +471,7 @@ impl Scene {
                 if let Some(step) = run.oracle.smallest() {
                     panic!("{:?}: workers wait while {step} could start: a wake-up is lost", run.kind);
                 }
-            } else if self.temper.no_thread == 0 {
+            } else if !self.lacks_threads {
                 self.nobody_is_missing(at);
             }
         }
