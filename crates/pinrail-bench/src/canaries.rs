@@ -635,8 +635,7 @@ fn runs_compare_and_refuse_to() {
     machine.rails[1].limits.max_mrs = Some(64);
     other.machine = machine.to_toml();
     let refused = crate::compare(&results, &other).unwrap_err().to_string();
-    assert!(refused.contains("limits of rail1: max_mr_size none, max_mrs none"), "{refused}");
-    assert!(refused.contains("max_mrs 64"), "{refused}");
+    assert!(refused.ends_with("max_mrs of rail1: none and 64"), "{refused}");
     let mut other = results.clone();
     other.batch.file = serde_json::Value::Null;
     assert!(crate::compare(&results, &other).unwrap_err().to_string().contains("two batches"));

@@ -1,6 +1,6 @@
 //! Two runs on one machine, of one batch: what has become faster.
 
-use pinrail_core::{Machine, Rail, RailLimits};
+use pinrail_core::Machine;
 use serde::Deserialize;
 
 use crate::error::BenchError;
@@ -81,24 +81,11 @@ fn rails_differ(a: &str, b: &str) -> Option<String> {
     let (Ok(a), Ok(b)) = (Machine::from_toml(a), Machine::from_toml(b)) else {
         return Some("a machine file in a record cannot be read".to_owned());
     };
-    let limits = |rail: &Rail| {
-        let RailLimits { max_mr_size, max_mrs, max_pages, max_pages_remote_write, max_bytes } = rail.limits;
-        let limits = [
-            ("max_mr_size", max_mr_size),
-            ("max_mrs", max_mrs),
-            ("max_pages", max_pages),
-            ("max_pages_remote_write", max_pages_remote_write),
-            ("max_bytes", max_bytes),
-        ];
-        let shown =
-            limits.map(|(name, limit)| format!("{name} {}", limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())));
-        shown.join(", ")
-    };
     let (a, b) = a.rails.iter().zip(&b.rails).find(|(a, b)| a != b)?;
-    Some(match (limits(a), limits(b)) {
-        (of_a, of_b) if of_a != of_b => format!("limits of {}: {of_a} and {of_b}", a.name),
-        _ => format!("{} is not the same rail: its place, speed or access differs", a.name),
-    })
+    let shown = |limit: Option<u64>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+    let limits = a.limits.named().into_iter().zip(b.limits.named()).find(|(a, b)| a != b);
+    let limits = limits.map(|((limit, of_a), (_, of_b))| format!("{limit} of {}: {} and {}", a.name, shown(of_a), shown(of_b)));
+    Some(limits.unwrap_or_else(|| format!("{} is not the same rail: its place, speed or access differs", a.name)))
 }
 
 fn stands_in_the_way(before: &Results, after: &Results, comparison: &Comparison, canary: f64) -> Option<String> {

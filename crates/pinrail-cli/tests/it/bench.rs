@@ -95,7 +95,7 @@ fn the_document_holds_all_that_a_later_run_is_compared_by() {
     }
     assert!(environment.contains_key("memlock_bytes") && environment.contains_key("memlock_exempt") && filled("commit"));
     let machine = first["machine"].as_str().unwrap();
-    assert!(machine.matches("max_mrs = 64").count() == 2 && machine.contains("rail1"), "{machine}");
+    assert!(machine.matches("max_mr_size = 65536").count() == 2 && machine.contains("rail1"), "{machine}");
     for variant in list(&first["variants"]) {
         assert_eq!((list(&variant["samples"]).len(), list(&variant["raw"]).len(), list(&variant["record"]).len()), (8, 8, 1));
         let record = &variant["record"][0];
@@ -103,7 +103,7 @@ fn the_document_holds_all_that_a_later_run_is_compared_by() {
         for column in ["buffer", "len", "rail", "worker", "start_ns", "took_ns"] {
             assert_eq!(list(&record[column]).len(), steps, "{column}");
         }
-        assert_eq!(variant["tasks"], 6);
+        assert_eq!(variant["tasks"], 8);
         assert!(variant["low_s"].as_f64() <= variant["median_s"].as_f64() && variant["outliers"].is_array());
     }
 
@@ -124,7 +124,7 @@ fn the_document_holds_all_that_a_later_run_is_compared_by() {
     let mut old = first.clone();
     old["version"] = json!(1);
     for (name, other, part) in [
-        ("limits.json", of("2", "8x256KiB", &[]), "max_mrs 64"),
+        ("limits.json", of("2", "8x256KiB", &[]), "max_mr_size of rail0: 65536 and"),
         ("resident.json", of("2", limits, &["--memory", "resident"]), "memory: untouched"),
         ("elsewhere.json", elsewhere, "two machines (processor"),
         ("old.json", old, "version 1"),
