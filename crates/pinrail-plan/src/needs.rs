@@ -1,6 +1,6 @@
 use std::fmt;
 
-use pinrail_core::{Access, ErrorKind, PinsCounted, Rail, RailId, RailLimits};
+use pinrail_core::{Access, Buffer, ErrorKind, PinsCounted, Rail, RailId, RailLimits};
 
 use crate::PlannedChunk;
 
@@ -159,14 +159,17 @@ impl RailNeeds {
 }
 
 impl Needs {
-    pub(crate) fn of(chunks: &[PlannedChunk], sets: &[Box<[RailId]>], rails: &[Rail]) -> Needs {
+    pub(crate) fn of(buffers: &[Buffer], chunks: &[PlannedChunk], sets: &[Box<[RailId]>], rails: &[Rail]) -> Needs {
         // Rail sets are few: what each needs is added up once, whatever the number of its rails.
         let mut by_set = vec![RailNeeds::default(); sets.len()];
         for chunk in chunks {
             let of = &mut by_set[chunk.set as usize];
             *of = of.plus(RailNeeds::of(chunk));
         }
-        let mut needs = Needs { rails: vec![RailNeeds::default(); rails.len()], ..Needs::default() };
+        let asked = buffers.iter().map(|buffer| buffer.extent().len()).fold(0, u64::saturating_add);
+        let registered = chunks.iter().map(PlannedChunk::len).fold(0, u64::saturating_add);
+        let foreign_bytes = registered.saturating_sub(asked);
+        let mut needs = Needs { foreign_bytes, rails: vec![RailNeeds::default(); rails.len()], ..Needs::default() };
         for (set, of_set) in sets.iter().zip(by_set) {
             for rail in set {
                 let of = &mut needs.rails[rail.index()];

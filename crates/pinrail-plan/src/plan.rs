@@ -105,8 +105,7 @@ impl Plan {
         // Buffers that are cut have made the list grow by doubling.
         chunks.shrink_to_fit();
         let sets = sets.into_values();
-        let foreign_bytes = runs.iter().map(|run| run.foreign_bytes).fold(0, u64::saturating_add);
-        let needs = Needs { foreign_bytes, ..Needs::of(&chunks, &sets, &machine.rails) };
+        let needs = Needs::of(&buffers, &chunks, &sets, &machine.rails);
         let order = order(&chunks, &members, &sets, policy)?;
         let plan = Plan {
             buffers,
@@ -154,8 +153,7 @@ impl Plan {
                 return Err(PlanError::ChunkTooLong { buffer, rail, limit, need });
             }
         }
-        let foreign_bytes = self.needs.foreign_bytes;
-        let needs = Needs { foreign_bytes, ..Needs::of(&self.chunks, &self.sets, &machine.rails) };
+        let needs = Needs::of(&self.buffers, &self.chunks, &self.sets, &machine.rails);
         let planned = fits::Planned {
             chunks: &self.chunks,
             members: &self.members,
@@ -445,7 +443,7 @@ impl<'m> Draft<'m> {
     fn fill(mut self, runs: &[Run], coverage: Coverage) -> Result<Draft<'m>, PlanError> {
         let tightest: Vec<Option<(u64, &Rail)>> = self.sets.values().iter().map(|set| self.tightest(set)).collect();
         runs.iter().try_for_each(|run| self.cover(run, tightest[run.terms.set as usize]))?;
-        let needs = Needs::of(&self.chunks, self.sets.values(), &self.machine.rails);
+        let needs = Needs::of(self.buffers, &self.chunks, self.sets.values(), &self.machine.rails);
         let Err(over) = needs.fit(&self.machine.rails, self.live) else { return Ok(self) };
         let planned = fits::Planned {
             chunks: &self.chunks,

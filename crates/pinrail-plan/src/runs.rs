@@ -12,8 +12,6 @@ pub(crate) struct Run {
     /// What is registered, as addresses: the members, the gaps between them that may be bridged, and where huge pages lie
     /// behind them the rest of the pages at both ends that nobody else uses.
     pub(crate) extent: Range<u64>,
-    /// Bytes in it that belong to no member.
-    pub(crate) foreign_bytes: u64,
     pub(crate) terms: Terms,
 }
 
@@ -57,13 +55,12 @@ pub(crate) fn group(
                 && !alone(id)
                 && !alone(last);
             if joins {
-                run.foreign_bytes += gap;
                 run.extent.end = extent.end();
                 run.members.push(id);
                 continue;
             }
         }
-        runs.push(Run { members: vec![id], extent: extent.range(), foreign_bytes: 0, terms: terms(id) });
+        runs.push(Run { members: vec![id], extent: extent.range(), terms: terms(id) });
     }
     round_out(&mut runs, buffers);
     runs.sort_by_key(|run| run.members.iter().min().copied());
@@ -88,7 +85,6 @@ fn round_out(runs: &mut [Run], buffers: &[Buffer]) {
         let start_is_free = start >= below && start >= memory.start() && runs[at].terms.unit.is_none();
         let start = if start_is_free { start } else { extent.start };
         let end = if end <= above && end <= memory.end() { end } else { extent.end };
-        runs[at].foreign_bytes += (extent.start - start) + (end - extent.end);
         runs[at].extent = start..end;
     }
 }
