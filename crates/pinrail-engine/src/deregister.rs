@@ -10,6 +10,7 @@ use pinrail_policy::Control as Limiting;
 
 use crate::calls;
 use crate::failure::{StepError, StepFailure, Stuck};
+use crate::quarantine::Quarantine;
 use crate::register;
 use crate::registration::Registration;
 use crate::report::Report;
@@ -105,7 +106,7 @@ fn one_by_one(plan: &Plan, tasks: impl Iterator<Item = (ChunkId, RailId)>) -> Re
 #[derive(Debug)]
 pub struct StillRegistered {
     /// What is left.
-    pub registration: Registration,
+    pub left: Quarantine,
     /// Why, in dispatch order.
     pub failed: Vec<StepFailure>,
     /// Calls that were not waited for; their MRs and memory are with them.
@@ -116,7 +117,7 @@ pub struct StillRegistered {
 
 impl std::fmt::Display for StillRegistered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} registrations could not be undone and stay pinned with their memory", self.registration.live())?;
+        write!(f, "{} registrations could not be undone and stay pinned with their memory", self.left.live())?;
         self.failed.first().map_or(Ok(()), |first| write!(f, "; first: {first}"))
     }
 }
@@ -151,5 +152,5 @@ pub(crate) fn run(
     failed.sort_by_key(|failure| failure.seq);
     let registration = Registration::new(plan, registrar, mrs, crew, registered);
     let stuck = register::stuck(&registration, &ended.stuck);
-    Err(Box::new(StillRegistered { registration, failed, stuck, report }))
+    Err(Box::new(StillRegistered { left: Quarantine(registration), failed, stuck, report }))
 }

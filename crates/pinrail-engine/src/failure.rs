@@ -9,7 +9,7 @@ use pinrail_core::{
 
 use pinrail_plan::Plan;
 
-use crate::{Registration, Report};
+use crate::{Quarantine, Registration, Report};
 
 /// A batch that was not registered as asked. Nothing of it is live but what [`Failure::kept`] and
 /// [`Failure::quarantine`] hold.
@@ -23,8 +23,8 @@ pub struct Failure {
     pub not_attempted: u64,
     /// MRs that were registered and deregistered again.
     pub rolled_back: u64,
-    /// MRs that could not be deregistered: kept live with their memory. Dropping them leaks both, on purpose.
-    pub quarantine: Option<Registration>,
+    /// MRs that could not be deregistered.
+    pub quarantine: Option<Quarantine>,
     /// With [`OnFailure::KeepComplete`](crate::OnFailure::KeepComplete): the buffers that are wholly registered. After
     /// [`Handle::detach`](crate::Handle::detach): all that is registered.
     pub kept: Option<Registration>,

@@ -35,6 +35,7 @@ mod handle;
 #[cfg(all(test, loom))]
 mod model;
 mod parker;
+mod quarantine;
 mod register;
 mod registration;
 pub mod registry;
@@ -49,5 +50,6 @@ pub use deregister::StillRegistered;
 pub use engine::{Attempts, Engine, OnFailure, Options};
 pub use failure::{Failure, Reason, Refusal, StepError, StepFailure, Stuck};
 pub use handle::{Canceller, Handle};
+pub use quarantine::Quarantine;
 pub use registration::{LookupError, Piece, Registration};
 pub use report::{Handout, Report};

@@ -176,7 +176,7 @@ fn undo(
     let before = rest.live();
     let (left, stuck) = match deregister::run(rest, InReverse(&report), patience) {
         Ok(_) => (None, Vec::new()),
-        Err(still) => (Some(still.registration).filter(|left| left.live() > 0), still.stuck),
+        Err(still) => (Some(still.left).filter(|left| left.live() > 0), still.stuck),
     };
     let rolled_back = before - left.as_ref().map_or(0, |left| left.live()) - stuck.len() as u64;
     let kept = (kept.live() > 0).then_some(kept);
@@ -188,9 +188,9 @@ pub(crate) fn undo_kept(failure: &mut Failure, patience: Option<&Arc<Patience>>)
     let Some(kept) = failure.kept.take() else { return true };
     let before = kept.live();
     let Err(still) = deregister::run(kept, InCallersOrder, patience) else { return true };
-    failure.rolled_back += before - still.registration.live() - still.stuck.len() as u64;
+    failure.rolled_back += before - still.left.live() - still.stuck.len() as u64;
     failure.stuck.extend(still.stuck);
-    failure.quarantine = Some(still.registration).filter(|left| left.live() > 0);
+    failure.quarantine = Some(still.left).filter(|left| left.live() > 0);
     false
 }
 

@@ -208,7 +208,7 @@ impl Drop for Registration {
         }
         if let Err(still) = deregister::run(Registration { inner: Some(inner) }, InCallersOrder, None) {
             // Taken apart, so that it is not tried for ever: an MR that is dropped live keeps its pin and its memory.
-            drop(still.registration.into_parts());
+            drop(still.left.0.into_parts());
         }
     }
 }

@@ -70,6 +70,7 @@ mod model;
 mod rows;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -395,14 +396,14 @@ impl Shared {
             let tasks: Vec<_> = registration.tasks();
             let still = registration.deregister().err();
             let mut writing = lock(&self.writing);
-            let is_left = |task: &(_, _)| still.as_ref().is_some_and(|still| still.registration.mr(task.0, task.1).is_some());
-            let over: Vec<_> = tasks.into_iter().filter(|task| !is_left(task)).collect();
+            let still_live: BTreeSet<_> = still.iter().flat_map(|still| still.left.tasks()).collect();
+            let over: Vec<_> = tasks.into_iter().filter(|task| !still_live.contains(task)).collect();
             gone += over.len() as u64;
             writing.books.freed(&plan, over.into_iter());
             if let Some(mut still) = still {
-                left += still.registration.live();
+                left += still.left.live();
                 failed.append(&mut still.failed);
-                writing.books.quarantine(still.registration);
+                writing.books.quarantine(still.left.0);
             }
         }
         if failed.is_empty() { Ok(gone) } else { Err(Quarantined { left, failed }) }

@@ -30,7 +30,7 @@ use super::rng::Rng;
 use super::stage::{Outside, Rules, Stage, Temper};
 use crate::crew::Crew;
 use crate::registry::{ClaimError, Claimed, Held, Overlap, Reader, Registry};
-use crate::{Attempts, Engine, Failure, OnFailure, Options, Reason, Registration};
+use crate::{Attempts, Engine, Failure, OnFailure, Options, Quarantine, Reason, Registration};
 
 const PAGE: u64 = 4096;
 const MS: u64 = 1_000_000;
@@ -254,8 +254,8 @@ impl World {
                     self.begin(Attempts::All);
                     if let Err(still) = registration.deregister() {
                         assert!(!still.failed.is_empty() && still.failed.is_sorted_by_key(|failed| failed.seq), "{still:?}");
-                        assert_eq!(still.registration.live(), still.failed.len() as u64, "each that is left has failed");
-                        self.kept.push(still.registration);
+                        assert_eq!(still.left.live(), still.failed.len() as u64, "each that is left has failed");
+                        self.kept.push(still.left.0);
                     }
                 }
             }
@@ -319,7 +319,7 @@ impl World {
             Err(mut failure) => {
                 let kept = failure.kept.take();
                 // As a caller that gives what could not be undone one more try, later.
-                self.kept.extend(failure.quarantine.take());
+                self.kept.extend(failure.quarantine.take().map(|left| left.0));
                 let Some(kept) = kept else { return };
                 kept
             }
@@ -429,8 +429,12 @@ impl World {
         let of_tasks = |list: &mut dyn Iterator<Item = bool>| list.filter(|is_task| *is_task).fold(0u64, |n, _| n + 1);
         let failed = of_tasks(&mut failure.failed.iter().map(|failed| failed.rail.is_some()));
         let stuck = of_tasks(&mut failure.stuck.iter().map(|stuck| stuck.rail.is_some()));
-        let listed =
-            failed + stuck + failure.rolled_back + failure.not_attempted + live(&failure.kept) + live(&failure.quarantine);
+        let listed = failed
+            + stuck
+            + failure.rolled_back
+            + failure.not_attempted
+            + live(&failure.kept)
+            + failure.quarantine.as_ref().map_or(0, Quarantine::live);
         let all = failure.report.as_ref().map_or(tasks, |report| {
             let steps = (0..u32::try_from(report.steps.len()).unwrap_or(u32::MAX)).map(pinrail_core::StepId);
             of_tasks(&mut steps.map(|step| matches!(report.steps.what(step), StepWhat::Task { .. })))
@@ -448,7 +452,7 @@ impl World {
             assert!(keeps || matches!(failure.reason, Reason::Detached), "kept, and nobody asked for it: {failure:?}");
             self.check_registration(kept);
         }
-        failure.quarantine.iter().for_each(|left| self.check_registration(left));
+        failure.quarantine.iter().for_each(|left| self.check_registration(&left.0));
         if let Some(report) = &failure.report {
             check_record(report);
         }
@@ -473,7 +477,9 @@ impl World {
     fn keep(&mut self, result: Result<Registration, Box<Failure>>) {
         match result {
             Ok(registration) => self.kept.push(registration),
-            Err(mut failure) => self.kept.extend([failure.kept.take(), failure.quarantine.take()].into_iter().flatten()),
+            Err(mut failure) => {
+                self.kept.extend(failure.kept.take().into_iter().chain(failure.quarantine.take().map(|left| left.0)))
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use pinrail_core::{
     Cause, Chunk, DeregisterError, Identity, Keys, Machine, Mr, Prepare, PrepareError, PrepareStep, Prepared, Rail, RailId,
     RegisterError, Registrar,
 };
-use pinrail_engine::Engine;
+use pinrail_engine::{Engine, Failure, Quarantine, Registration, Report, StillRegistered};
 use pinrail_plan::Plan;
 use pinrail_policy::Policy;
 
@@ -248,4 +248,30 @@ pub(crate) fn engine(fake: &Arc<Fake>) -> Engine {
 pub(crate) fn tasks(plan: &Plan) -> Vec<Task> {
     let tasks = plan.chunk_ids().flat_map(|chunk| plan.rails_of(chunk).iter().map(move |rail| (rail.0, chunk)));
     tasks.map(|(rail, chunk)| (rail, plan.extent(chunk).start())).collect()
+}
+
+/// What is live after a run.
+pub(crate) enum Held {
+    Kept(Registration),
+    Left(Quarantine),
+}
+
+impl Held {
+    pub(crate) fn of(failure: Failure) -> Vec<Held> {
+        failure.kept.map(Held::Kept).into_iter().chain(failure.quarantine.map(Held::Left)).collect()
+    }
+
+    pub(crate) fn live(&self) -> u64 {
+        match self {
+            Held::Kept(kept) => kept.live(),
+            Held::Left(left) => left.live(),
+        }
+    }
+
+    pub(crate) fn deregister(self) -> Result<Report, Box<StillRegistered>> {
+        match self {
+            Held::Kept(kept) => kept.deregister(),
+            Held::Left(left) => left.deregister(),
+        }
+    }
 }

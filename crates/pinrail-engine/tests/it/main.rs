@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake::{Fake, Fault, PAGE, Slices, engine, machine, plan, tasks};
-use pinrail_core::{BufferId, Cause, ErrorKind, Extent, Machine, Memory, RailId, StepWhat};
+use fake::{Fake, Fault, Held, PAGE, Slices, engine, machine, plan, tasks};
+use pinrail_core::{BufferId, Cause, ChunkId, ErrorKind, Extent, Machine, Memory, RailId, StepWhat};
 use pinrail_engine::{Attempts, Engine, LookupError, OnFailure, Options, Reason, Refusal};
 use proptest::prelude::*;
 
@@ -195,11 +195,11 @@ fn what_cannot_be_deregistered_is_given_back_and_a_retry_touches_only_that() {
     let registration = engine(&fake).register(plan, &options()).unwrap();
     fake.fail_deregister(stuck, Fault::Fails(Cause::Busy { what: "planted".into() }, u32::MAX));
     let still = registration.deregister().unwrap_err();
-    assert_eq!((still.registration.live(), fake.live(), still.failed.len()), (1, 1, 1));
+    assert_eq!((still.left.live(), fake.live(), still.failed.len()), (1, 1, 1));
     assert_eq!(still.failed[0].diagnosis().kind, ErrorKind::Busy);
     let undone = fake.deregistered().len();
     fake.heal();
-    assert_eq!(still.registration.deregister().unwrap().record.len(), 1);
+    assert_eq!(still.left.deregister().unwrap().record.len(), 1);
     assert_eq!((fake.live(), fake.deregistered().len()), (0, undone + 1));
 }
 
@@ -215,7 +215,7 @@ fn what_a_rollback_cannot_undo_is_quarantined_with_its_memory() {
     assert_eq!((fake.live(), failure.rolled_back), (1, 2));
     assert!(failure.diagnosis().message.contains("stay pinned"), "{failure}");
     let quarantine = failure.quarantine.unwrap();
-    assert_eq!(quarantine.live(), 1);
+    assert_eq!((quarantine.live(), quarantine.tasks()), (1, vec![(ChunkId(0), RailId(0))]));
     fake.heal();
     quarantine.deregister().unwrap();
     assert_eq!(fake.live(), 0);
@@ -239,9 +239,9 @@ fn a_backend_that_lies_about_deregistering_is_not_believed() {
     let plan = plan(&machine, &[1], "");
     fake.fail_deregister(tasks(&plan)[0], Fault::Lies);
     let still = engine(&fake).register(plan, &options()).unwrap().deregister().unwrap_err();
-    assert_eq!((still.registration.live(), fake.live()), (1, 1));
+    assert_eq!((still.left.live(), fake.live()), (1, 1));
     fake.heal();
-    still.registration.deregister().unwrap();
+    still.left.deregister().unwrap();
 }
 
 #[test]
@@ -390,13 +390,13 @@ proptest! {
             stuck.iter().for_each(|at| fake.fail_deregister(*at.get(&all), Fault::Panics));
         }
         let held = match engine(&fake).register(plan, &Options { attempts, on_failure, ..options() }) {
-            Ok(registration) => vec![registration],
+            Ok(registration) => vec![Held::Kept(registration)],
             Err(failure) => {
                 let live = failure.quarantine.as_ref().map_or(0, |left| left.live()) + failure.kept.as_ref().map_or(0, |kept| kept.live());
                 let ended = failure.rolled_back + live + failure.not_attempted;
                 let failed = failure.failed.iter().filter(|failed| failed.rail.is_some()).count() as u64;
                 prop_assert_eq!(ended + failed, all.len() as u64, "every task is in exactly one of the lists");
-                failure.quarantine.into_iter().chain(failure.kept).collect()
+                Held::of(*failure)
             }
         };
         let live: u64 = held.iter().map(|held| held.live()).sum();

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pinrail_core::Cause;
-use pinrail_engine::{Attempts, Engine, Failure, OnFailure, Options, Reason, Registration};
+use pinrail_engine::{Attempts, Engine, Failure, OnFailure, Options, Quarantine, Reason, Registration};
 
-use crate::fake::{Fake, Fault, Slices, Task, machine, plan, tasks};
+use crate::fake::{Fake, Fault, Held, Slices, Task, machine, plan, tasks};
 
 const PAGES: [u64; 3] = [2, 1, 3];
 
@@ -77,26 +77,27 @@ fn check(faults: &[&Planted], spec: &str, options: &Options) {
     let held = match result {
         Ok(registration) => {
             assert_eq!(registration.live(), 6, "{}", of());
-            vec![registration]
+            vec![Held::Kept(registration)]
         }
         Err(failure) => {
-            let live = |part: &Option<Registration>| part.as_ref().map_or(0, |part| part.live());
             let failed = failure.failed.iter().filter(|failed| failed.rail.is_some()).count() as u64;
-            let listed = failed + failure.rolled_back + failure.not_attempted + live(&failure.kept) + live(&failure.quarantine);
+            let live =
+                failure.kept.as_ref().map_or(0, Registration::live) + failure.quarantine.as_ref().map_or(0, Quarantine::live);
+            let listed = failed + failure.rolled_back + failure.not_attempted + live;
             assert_eq!(listed, 6, "every task is in exactly one of the lists: {} {failure:?}", of());
             assert!(matches!(&failure.reason, Reason::Step(first) if *first == failure.failed[0]), "{}", of());
             assert!(failure.failed.is_sorted_by_key(|failed| failed.seq), "{}", of());
-            [failure.kept, failure.quarantine].into_iter().flatten().collect()
+            Held::of(*failure)
         }
     };
     assert_eq!(held.iter().map(|held| held.live()).sum::<u64>(), fake.live() as u64, "what is live is held: {}", of());
     for held in held {
         // The faults are still there: what fails again is given back again.
         if let Err(still) = held.deregister() {
-            assert_eq!(still.registration.live(), fake.live() as u64, "{}", of());
+            assert_eq!(still.left.live(), fake.live() as u64, "{}", of());
             assert_eq!(still.failed.len(), fake.live(), "{}", of());
             fake.heal();
-            still.registration.deregister().unwrap_or_else(|still| panic!("{still}: {}", of()));
+            still.left.deregister().unwrap_or_else(|still| panic!("{still}: {}", of()));
         }
     }
     assert_eq!(fake.live(), 0, "{}", of());
