@@ -78,8 +78,10 @@ fn a_trace_that_cannot_be_written_is_refused_before_anything_runs() {
 
 #[test]
 fn the_document_holds_all_that_a_later_run_is_compared_by() {
-    let limits =
-        batch("bench-limits", r#"{"buffers":[{"len":65536},{"len":4096},{"len":131072}],"rail_limits":{"*":{"max_mrs":64}}}"#);
+    let limits = batch(
+        "bench-limits",
+        r#"{"buffers":[{"len":65536},{"len":4096},{"len":131072}],"rail_limits":{"*":{"max_mr_size":65536}}}"#,
+    );
     let of = |trials: &str, batch: &str, more: &[&str]| {
         let run = ["--batch", batch, "--rails", "2", "--trials", trials, "--policy", "ascending", "--policy", ""];
         support::json(BACKEND.iter().chain(&run).chain(more))
