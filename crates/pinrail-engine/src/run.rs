@@ -299,6 +299,8 @@ pub(crate) struct Worker<W: Work> {
 pub(crate) enum Next {
     /// [`Worker::call`].
     Call,
+    /// To go on at once.
+    Go,
     /// To sleep in [`Control::parker`] until its epoch is another, or until then.
     Park(Epoch, Option<Instant>),
     /// To sleep in [`Control::pauses`] until its epoch is another, or until then.
@@ -323,7 +325,8 @@ struct Doing<W: Work> {
     seq: u64,
     in_flight: u32,
     started: Tick,
-    call: W::Call,
+    /// `None` where there is nothing to do.
+    call: Option<W::Call>,
     answer: Option<Result<W::Got, StepError>>,
     /// At this call.
     attempts: usize,
@@ -335,6 +338,7 @@ impl<W: Work> Worker<W> {
         loop {
             match self.next() {
                 Next::Call => self.call(),
+                Next::Go => {}
                 Next::Park(epoch, until) => self.team.control.parker.park(epoch, until),
                 Next::Pause(epoch, until) => self.team.control.pauses.park(epoch, Some(until)),
                 Next::End => return,
@@ -354,45 +358,40 @@ impl<W: Work> Worker<W> {
 
     /// Makes the call that [`Next::Call`] asked for.
     pub(crate) fn call(&mut self) {
-        if let At::Doing(doing) = &mut self.at {
-            doing.answer = Some(self.team.work.call(&mut doing.call));
+        if let At::Doing(Doing { call: Some(call), answer, .. }) = &mut self.at {
+            *answer = Some(self.team.work.call(call));
         }
     }
 
-    fn take(&mut self, mut done: Option<(StepId, Outcome, Seen)>) -> Next {
+    fn take(&mut self, done: Option<(StepId, Outcome, Seen)>) -> Next {
         let control = &self.team.control;
-        loop {
-            // Read before the take, so that a wake-up between the two is seen.
-            let epoch = control.parker.epoch();
-            if control.deadline.is_some() {
-                control.is_stopped();
-            }
-            let (wake, take) = control.dispatch.done_and_take(self.id, done.take());
-            control.parker.deliver(wake);
-            let start = match take {
-                Take::Finished => return Next::End,
-                Take::Wait => {
-                    self.at = At::Idle(None);
-                    return Next::Park(epoch, control.deadline);
-                }
-                Take::Start(start) => start,
-            };
-            if start.wake {
-                control.parker.deliver(Wake::One);
-            } else if start.hire {
-                self.team.hire_beside(start.in_flight);
-            }
-            let (what, started) = (control.dispatch.steps().what(start.step), control.tick());
-            logged(&self.log).now = Some(InFlight { seq: start.seq, what, since: started });
-            let (step, seq, in_flight) = (start.step, start.seq, start.in_flight);
-            match self.team.work.begin(what) {
-                Some(call) => {
-                    self.at = At::Doing(Doing { step, what, seq, in_flight, started, call, answer: None, attempts: 0 });
-                    return Next::Call;
-                }
-                None => done = Some(self.ended(step, seq, in_flight, started, Outcome::Done)),
-            }
+        // Read before the take, so that a wake-up between the two is seen.
+        let epoch = control.parker.epoch();
+        if control.deadline.is_some() {
+            control.is_stopped();
         }
+        let (wake, take) = control.dispatch.done_and_take(self.id, done);
+        control.parker.deliver(wake);
+        let start = match take {
+            Take::Finished => return Next::End,
+            Take::Wait => {
+                self.at = At::Idle(None);
+                return Next::Park(epoch, control.deadline);
+            }
+            Take::Start(start) => start,
+        };
+        if start.wake {
+            control.parker.deliver(Wake::One);
+        } else if start.hire {
+            self.team.hire_beside(start.in_flight);
+        }
+        let (what, started) = (control.dispatch.steps().what(start.step), control.tick());
+        logged(&self.log).now = Some(InFlight { seq: start.seq, what, since: started });
+        let (step, seq, in_flight) = (start.step, start.seq, start.in_flight);
+        let call = self.team.work.begin(what);
+        let next = if call.is_some() { Next::Call } else { Next::Go };
+        self.at = At::Doing(Doing { step, what, seq, in_flight, started, call, answer: None, attempts: 0 });
+        next
     }
 
     fn returned(&mut self, mut doing: Doing<W>) -> Next {
@@ -427,9 +426,16 @@ impl<W: Work> Worker<W> {
 
     fn follow(&mut self, doing: Doing<W>) -> Next {
         let Doing { step, what, seq, in_flight, started, call, answer, .. } = doing;
-        let answer = answer.expect("whoever drives this makes the calls it asks for");
-        match self.team.work.returned(what, seq, call, answer, &self.team.control) {
+        let then = match call {
+            Some(call) => {
+                let answer = answer.expect("whoever drives this makes the calls it asks for");
+                self.team.work.returned(what, seq, call, answer, &self.team.control)
+            }
+            None => Then::End(Outcome::Done),
+        };
+        match then {
             Then::Call(call) => {
+                let call = Some(call);
                 self.at = At::Doing(Doing { step, what, seq, in_flight, started, call, answer: None, attempts: 0 });
                 Next::Call
             }

@@ -505,11 +505,7 @@ impl Scene {
         let run = self.parts[at].run;
         for handout in worker.done_since(self.parts[at].done) {
             self.parts[at].done = Some(handout.seq);
-            let was_in_hand = before.is_some_and(|(seq, ..)| seq == handout.seq);
-            if !was_in_hand {
-                self.expect(run);
-                self.started(run, handout.step);
-            }
+            assert!(before.is_some_and(|(seq, ..)| seq == handout.seq), "a step has ended that nobody had in hand");
             let what = self.runs[run].control.dispatch.steps().what(handout.step);
             let outcome = match (handout.ok, what) {
                 (true, _) => Outcome::Done,
@@ -533,6 +529,7 @@ impl Scene {
                 self.begin_call(at, now.map(|(_, _, what)| what));
                 State::Calling
             }
+            Next::Go => State::Ready,
             Next::Park(epoch, until) => {
                 assert_eq!(self.runs[run].oracle.smallest(), None, "told to wait while a step could start");
                 assert!(!self.runs[run].oracle.has_ended(), "told to wait after the end");
@@ -549,6 +546,7 @@ impl Scene {
             Next::Park(..) => 1,
             Next::Pause(..) => 2,
             Next::End => 3,
+            Next::Go => 4,
         };
         self.note([3, at as u64, as_number]);
     }
