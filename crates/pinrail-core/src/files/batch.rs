@@ -28,7 +28,7 @@
 //!
 //! `rail_limits` are by rail name, those of `*` for every rail that does not set the same limit itself: `max_mr_size`,
 //! `max_mrs`, `max_pages`, `max_pages_remote_write` and `max_bytes`, in whole numbers above zero; see
-//! [`RailLimits`](crate::RailLimits). They only ever narrow: of what a rail says of itself and what is written here the
+//! [`RailLimits`]. They only ever narrow: of what a rail says of itself and what is written here the
 //! smaller holds, because the rail refuses what exceeds its own word whatever a file says.
 //!
 //! A misspelt key is an error. A byte order mark before the text is skipped.
